@@ -62,25 +62,14 @@ class PartsConfig(PolicyLossConfig):
 
 
 @register_policy_loss(LOSS)
-def parts_loss(
-    old_log_prob: Tensor,
-    log_prob: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    loss_agg_mode: str = "token-mean",
-    config: Any = None,
-    rollout_is_weights: Tensor | None = None,
-) -> tuple[Tensor, dict[str, float]]:
-    """The surrogate of config.policy_loss.method for verl's own ppo_loss; tensors are (micro-batch, T).
+def parts_loss(*given: Any, **named: Any) -> tuple[Tensor, dict[str, float]]:
+    """`policy_loss.policy_loss` of config.policy_loss.method for verl's own ppo_loss.
 
     Metrics are means over the micro-batch, as those of verl's losses are: verl averages them over micro-batches and
     ranks.
     """
-    loss, values = policy_loss.surrogate(
-        old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights
-    )
-    tokens = float(response_mask.sum().clamp_min(1))
-    means = policy_loss.finish(policy_loss.over(values, response_mask, tokens, len(response_mask)))
+    loss, means = policy_loss.policy_loss(*given, **named, in_shares=False)
+    means = policy_loss.finish(means)
     # only where the ratios differ, and verl refuses metrics that some micro-batches lack
     means.pop("ema/variance_reduction_ratio", None)
     return loss, means

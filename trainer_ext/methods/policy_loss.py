@@ -69,16 +69,23 @@ def finish(metrics: Mapping[str, float]) -> dict[str, float]:
     return finished
 
 
-def surrogate(
+@register_policy_loss("rlsweep")
+def policy_loss(
     old_log_prob: Tensor,
     log_prob: Tensor,
     advantages: Tensor,
     response_mask: Tensor,
-    loss_agg_mode: str,
-    config: Any,
-    rollout_is_weights: Tensor | None,
-) -> tuple[Tensor, Values]:
-    """The loss of the configured parts, and the values whose means are reported; tensors are (micro-batch, T)."""
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: Tensor | None = None,
+    in_shares: bool = True,
+) -> tuple[Tensor, dict[str, Any]]:
+    """The surrogate of the configured parts under verl's signature; tensors are (micro-batch, T).
+
+    Metrics are shares of the mini-batch, so that their sum over its micro-batches and ranks is the mini-batch's value;
+    `finish` completes them. They are right under `losses.policy`, which declares them as sums; verl's own ppo_loss
+    takes their mean over micro-batches and over ranks. in_shares=False: they are means over the micro-batch.
+    """
     method = config.policy_loss.method
     region = registry.trust_region.choice(method)
     valid = response_mask.bool()  # some of verl's averages fail with NaN where the mask is false
@@ -92,37 +99,10 @@ def surrogate(
     loss = agg_loss(per_token, response_mask, loss_agg_mode, **config.global_batch_info)
     values |= region.metrics(ratio.detach(), advantages)
     values["actor/ppo_kl"] = -log_ratio.detach()
-    return loss, values
-
-
-def over(values: Values, response_mask: Tensor, tokens: float, rows: float) -> dict[str, float]:
-    """Sums over the valid tokens divided by `tokens`, and sums over the responses divided by `rows`."""
-    valid = response_mask.bool()
-    return {
+    whole = config.global_batch_info if in_shares else {}
+    tokens = float(whole.get("batch_num_tokens") or response_mask.sum().clamp_min(1))
+    rows = whole.get("global_batch_size") or len(response_mask)
+    return loss, {
         key: float(value.sum()) / rows if value.dim() == 1 else float(torch.where(valid, value, 0.0).sum()) / tokens
         for key, value in values.items()
     }
-
-
-@register_policy_loss("rlsweep")
-def policy_loss(
-    old_log_prob: Tensor,
-    log_prob: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    loss_agg_mode: str = "token-mean",
-    config: Any = None,
-    rollout_is_weights: Tensor | None = None,
-) -> tuple[Tensor, dict[str, Any]]:
-    """The surrogate of the configured parts under verl's signature; tensors are (micro-batch, T).
-
-    Metrics are shares of the mini-batch, so that their sum over its micro-batches and ranks is the mini-batch's value;
-    `finish` completes them. They are right under `losses.policy`, which declares them as sums; verl's own ppo_loss
-    takes their mean over micro-batches and over ranks.
-    """
-    loss, values = surrogate(
-        old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights
-    )
-    tokens = float(config.global_batch_info.get("batch_num_tokens") or response_mask.sum().clamp_min(1))
-    rows = config.global_batch_info.get("global_batch_size") or len(response_mask)
-    return loss, over(values, response_mask, tokens, rows)
