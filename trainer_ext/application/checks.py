@@ -165,8 +165,7 @@ class Checks:
         self, composed: Composed, config: Mapping[str, Any], base: Base
     ) -> tuple[int, float] | tuple[None, None]:
         """Bytes of a checkpoint and seconds of a step, by arithmetic; None: the sizes of the model are not known."""
-        tree = merged(base.tree, config["verl"])
-        return preflight.checkpoint_and_step(config, tree, _architecture(composed))
+        return preflight.checkpoint_and_step(config, merged(base.tree, config["verl"]), _architecture(composed))
 
     def meant_metric(self, name: str, compositions: Iterable[Composed]) -> str | None:
         """The metric that a name without its first word means: eval/reward_mean of reward_mean."""

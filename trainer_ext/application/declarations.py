@@ -60,11 +60,7 @@ class Declarations:
 
     def written(self, config: Mapping[str, Any]) -> frozenset[str]:
         """The metrics that a run of this configuration writes."""
-        return frozenset(
-            metric
-            for metric, each in self.metrics.items()
-            if any(self._hold(conditions, config) for conditions in each)
-        )
+        return frozenset(name for name, each in self.metrics.items() if any(self._hold(one, config) for one in each))
 
     def _hold(self, conditions: _Conditions, config: Mapping[str, Any]) -> bool:
         return all(self._valid(fragment, key, config) for key, fragment in conditions.items())

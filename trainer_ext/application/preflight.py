@@ -27,7 +27,6 @@ from trainer_ext.objection import Objection
 from trainer_ext.scoring import rewards, sandbox, scores, tasks
 from trainer_ext.scoring.reward_models import folders
 from trainer_ext.scoring.reward_models.folders import TOKENIZER, WEIGHTS, learned, missing
-from trainer_ext.scoring.rewards import Together
 from trainer_ext.scoring.scores import evaluation
 from trainer_ext.scoring.tasks import Row
 
@@ -75,7 +74,7 @@ def _module(name: str) -> ModuleType:
     return module
 
 
-def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
+def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
     """The function that a task names. Raises Objection."""
     if asked := section.get("learned_reward"):
         try:
@@ -87,7 +86,7 @@ def _reward(section: Mapping[str, Any]) -> Callable[..., Any] | Together:
 
 
 def _asked(
-    module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | Together, runs_here: bool
+    module: ModuleType, section: Mapping[str, Any], function: Callable[..., Any] | rewards.Together, runs_here: bool
 ) -> frozenset[str]:
     """Ask for all prompts and the first one's reward; the names of its further numbers. Raises Objection."""
     if not (rows := _rows(module, section)):
@@ -169,9 +168,7 @@ def own_choices(method: Mapping[str, Any], declared: Mapping[str, Any]) -> Itera
     for part, included in registry.INCLUDED.items():
         chosen = method.get(part)
         of_list = part == registry.credit.name and isinstance(chosen, Mapping)
-        named: Mapping[str, Any] = chosen if of_list and chosen else {}
-        if isinstance(chosen, str):
-            named = {chosen: method}
+        named: Mapping[str, Any] = {chosen: method} if isinstance(chosen, str) else chosen if of_list else {}
         for name in [name for name in named if name not in included.split()]:
             yield part, name, named[name], list(named[name] if of_list else declared.get(part) or ())
 

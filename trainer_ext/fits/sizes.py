@@ -174,8 +174,7 @@ def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> I
         need, most = whole * (2 if pairs else 1), int(actor["ppo_max_token_len_per_gpu"])
         if most < need:
             one = "the two responses of a pair with their prompt" if pairs else "a response with its prompt"
-            verb = "are" if pairs else "is"
-            rule = f"{one} may have {need} tokens, and {verb} in one micro-batch"
+            rule = f"{one} may have {need} tokens, and {'are' if pairs else 'is'} in one micro-batch"
             yield Objection(_TOKENS, most, rule, f"set it to {need} or more")
         return
     of_rank = mini * n // ranks

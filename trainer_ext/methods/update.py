@@ -139,8 +139,7 @@ def _policy_columns(method: Method, scored: Scored, plain: Tensor, values: dict[
         columns["ref_log_prob"] = reference
     if method.controller is not None:
         assert reference is not None
-        weight = method.controller.weight
-        statistics = control.statistics(old, reference, advantages, mask, scored.rewards, weight)
+        statistics = control.statistics(old, reference, advantages, mask, scored.rewards, method.controller.weight)
         method.controller.update(statistics)
         values |= method.controller.metrics(statistics)
         advantages = method.controller.advantages(old, reference, advantages) * mask
@@ -180,8 +179,7 @@ def weight_metrics(weights: Tensor, mask: Tensor) -> dict[str, float]:
 def positions(method: Method, scored: Scored, drawn: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Values of tokens by the name of their histogram: those that the sampler saw, and the logarithm of the importance
     weights before their treatment."""
-    weighted = method.section["sampler"] in registry.WITH_TARGET and method.section["loss"] == "policy_gradient"
-    if not weighted:
+    if method.section["sampler"] not in registry.WITH_TARGET or method.section["loss"] != "policy_gradient":
         return dict(drawn)
     return {**drawn, "log_weight": (scored.old - scored.behaviour)[scored.mask.bool()]}
 

@@ -81,8 +81,7 @@ def _of_run(given: argparse.Namespace) -> _Evaluated:
             for key, value in values.items():
                 config[section][key] = value
         about = {**origin(folder, config, step), "changes": {key: values for key, values in changes.items() if values}}
-        cache = cache_folder(multirun_of(folder))
-        found = _evaluated(protocol.evaluate, config, checkpoint, cache, step)
+        found = _evaluated(protocol.evaluate, config, checkpoint, cache_folder(multirun_of(folder)), step)
     return f"run {folder.name} after step {step}", about, *found
 
 

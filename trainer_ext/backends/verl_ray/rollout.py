@@ -154,17 +154,14 @@ class HfReplica(RolloutReplica):
         """Start this replica's server beside its rank, and wait until it has its models."""
         name = servers.server_name(self.replica_rank)
         node, variables = await self.workers[0].__ray_call__.remote(_place)
-        server = (
-            ray.remote(self.server_class)
-            .options(
-                name=name,
-                num_cpus=0,
-                max_concurrency=4096,
-                scheduling_strategy=shared.on_node(node),
-                runtime_env={"env_vars": variables},
-            )
-            .remote(self.model_config.path, self.model_config.trust_remote_code, self.config)
+        placed = ray.remote(self.server_class).options(
+            name=name,
+            num_cpus=0,
+            max_concurrency=4096,
+            scheduling_strategy=shared.on_node(node),
+            runtime_env={"env_vars": variables},
         )
+        server = placed.remote(self.model_config.path, self.model_config.trust_remote_code, self.config)
         await server.sleep.remote()
         self.servers = [server]
         self._server_handle, self._server_address = server, name

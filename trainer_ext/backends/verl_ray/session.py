@@ -68,8 +68,7 @@ class Session:
         self.parameters, multiplied = counted["policy"]
         self._update_flops = 6 * multiplied  # of a token: forward, gradients of activations, gradients of weights
         if verl.actor_rollout_ref.model.lora_rank:
-            trained = adapters.count(model, verl.actor_rollout_ref.model)
-            self._update_flops = 4 * multiplied + 6 * trained
+            self._update_flops = 4 * multiplied + 6 * adapters.count(model, verl.actor_rollout_ref.model)
         self._read = sum(multiplied for _, multiplied in counted.values())
 
         self._joined = address is not None  # a Ray whose processes this one has not started
@@ -238,9 +237,7 @@ def _join_ray(address: str, group: str | None) -> None:
     shared.join(group)
 
 
-def _size(model: str, trust_remote_code: bool) -> tuple[int, int]:
+def _size(model: str, trust: bool) -> tuple[int, int]:
     """Parameters of a model, all and those that multiply a token, counted without its weights."""
-    module = causal_models.without_weights(
-        AutoConfig.from_pretrained(model, trust_remote_code=trust_remote_code), trust_remote_code
-    )
+    module = causal_models.without_weights(AutoConfig.from_pretrained(model, trust_remote_code=trust), trust)
     return sum(p.numel() for p in module.parameters()), multiplied_parameters(module)

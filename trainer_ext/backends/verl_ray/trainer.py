@@ -32,7 +32,6 @@ from trainer_ext.methods.update import Method, Scored, Update, update
 from trainer_ext.metrics import explained_variance, probability_differences
 from trainer_ext.sampling import draws
 from trainer_ext.scoring import rewards
-from trainer_ext.scoring.rewards import Score
 
 _POLL_S = 0.02  # between looks for responses; verl's 2 s are meant for steps of minutes
 _LOOK_S, _ANSWER_S = 5.0, 30.0  # between checks that actors live; for one to answer
@@ -174,7 +173,7 @@ class Trainer(PPOTrainerSync):
         counts = [len(range(rank, requests, len(handles))) for rank in range(len(handles))]
         ray.get([server.announce.remote(count) for server, count in zip(handles, counts, strict=True)])
 
-    def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, Score]]:
+    def evaluate(self, prompts: Sequence[Prompt]) -> list[tuple[str, rewards.Score]]:
         """Texts and scores of the policy's own responses: val_kwargs.n to each prompt in turn, the first one greedy."""
         batch = self._rows(prompts, "evaluate")
         tu.assign_non_tensor_data(batch, "validate", True)
@@ -457,7 +456,7 @@ def _nested(rows: Sequence[Tensor]) -> Tensor:
     return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
 
 
-def _scores(data: Any) -> list[Score]:
+def _scores(data: Any) -> list[rewards.Score]:
     """What the reward function gave each row. data: with the column extra_fields."""
     return [reward.score_of(fields["reward_extra_info"]) for fields in data["extra_fields"]]
 

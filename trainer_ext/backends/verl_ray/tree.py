@@ -10,7 +10,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from trainer_ext.backends.verl_ray import adapters, attention, reward, servers
-from trainer_ext.backends.verl_ray.attention import PACKED
 from trainer_ext.fits import devices
 from trainer_ext.fits.architectures import SDPA, causal_models
 from trainer_ext.fits.devices import Parallel
@@ -28,7 +27,7 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
     trust = bool(tree.actor_rollout_ref.model.trust_remote_code)
     flash = kind == devices.CUDA and precision == devices.BFLOAT16 and find_spec("flash_attn") is not None
     flash = flash and causal_models.attention_of(model, trust) == SDPA
-    packed = ("flash_attention_2" if flash else PACKED) if flash or parallel.sequence > 1 else None
+    packed = ("flash_attention_2" if flash else attention.PACKED) if flash or parallel.sequence > 1 else None
     with open_dict(tree):
         actor, rollout, ref = tree.actor_rollout_ref.actor, tree.actor_rollout_ref.rollout, tree.actor_rollout_ref.ref
         tree.data.seed = int(config["seed"])

@@ -38,8 +38,7 @@ class VllmServer(servers.Failures, vLLMHttpServer):
         os.environ[vllm_worker.RUN] = servers.run_of(context.get_job_id(), context.gcs_address)
         os.environ[vllm_worker.SERVER] = str(os.getpid())
         vLLMHttpServer.__init__(self, *given, **more)
-        engine = dict(self.config.engine_kwargs)["vllm"]
-        self._sleep_level = servers.sleep_level(engine)
+        self._sleep_level = servers.sleep_level(dict(self.config.engine_kwargs)["vllm"])
         self._purpose: str | None = None
         self._choosing = asyncio.Lock()
 

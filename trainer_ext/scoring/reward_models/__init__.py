@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from trainer_ext.objection import Objection
 from trainer_ext.scoring import rewards
 from trainer_ext.scoring.reward_models.folders import KEY, NAME, check, stamp
-from trainer_ext.scoring.rewards import Messages
 
 if TYPE_CHECKING:
     from trainer_ext.scoring.reward_models.scoring import Model
@@ -35,9 +34,9 @@ class RewardModel(rewards.Together):
         self._folder = folder
         self._model: Model | None = None
         self._turn, self._lock = threading.Lock(), threading.Lock()
-        self._waiting: list[tuple[Sequence[tuple[Messages, str]], Future[list[float]]]] = []
+        self._waiting: list[tuple[Sequence[tuple[rewards.Messages, str]], Future[list[float]]]] = []
 
-    def scores(self, asked: Sequence[tuple[Messages, str]]) -> list[float]:
+    def scores(self, asked: Sequence[tuple[rewards.Messages, str]]) -> list[float]:
         """The model's output for each response to its messages. Whatever the model raises is passed on."""
         answer: Future[list[float]] = Future()
         with self._lock:

@@ -22,13 +22,12 @@ class Model:
     """The classifier in a folder with its tokenizer."""
 
     def __init__(self, folder: Path):
-        self.device = device()
         self._encoder = Encoder(AutoTokenizer.from_pretrained(folder))
         with torch.random.fork_rng(devices=[]):  # loading may draw, and a run's own numbers must not depend on it
             module, missing = load(folder, self._encoder)
         if missing:
             raise ValueError(f"{folder}: its weights lack {', '.join(missing[:5])}, so that its scores would be random")
-        self._module = module.to(self.device).eval()
+        self._module = module.to(device()).eval()
 
     def scores(self, asked: Sequence[tuple[Messages, str]]) -> list[float]:
         """The output of a model with one label for each response to its messages."""

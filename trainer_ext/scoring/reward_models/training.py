@@ -23,7 +23,6 @@ from trainer_ext.scoring.reward_models.scoring import BATCH, Encoder, Model, dev
 LEVEL = 0.95  # level of the interval of an accuracy
 BINS = 10  # rows of the reliability table
 
-
 #: Of the chosen response, and of the rejected one.
 _Tokens = tuple[list[int], list[int]]
 

@@ -11,6 +11,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from trainer_ext.objection import Objection
@@ -60,15 +61,10 @@ def reward(task: Mapping[str, Any]) -> Callable[..., Any]:
         rule = f"must be {' or '.join(SCORES)}"
         raise Objection("task.score", task["score"], rule, "give one of these (docs/code-tasks.md)")
     _limits(task["sandbox"])
-
-    def unit_tests(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> Any:
-        """The score of a program in a response."""
-        return choice(data_source, solution_str, ground_truth, extra_info)
-
-    unit_tests.parallel = parallel()  # type: ignore[attr-defined]
-    unit_tests.numbers = NUMBERS  # type: ignore[attr-defined]
-    unit_tests.check = check_answer  # type: ignore[attr-defined]
-    return unit_tests
+    unit_tests: Any = partial(score, **choice.settings)
+    unit_tests.__name__ = NAME
+    unit_tests.parallel, unit_tests.numbers, unit_tests.check = parallel(), NUMBERS, check_answer
+    return unit_tests  # type: ignore[no-any-return]
 
 
 def _limits(settings: Mapping[str, Any]) -> Limits:

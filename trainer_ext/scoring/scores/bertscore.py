@@ -18,7 +18,6 @@ from trainer_ext.scoring.reward_models.scoring import device, positions
 
 _BATCH = 32  # texts
 
-
 #: Unit vectors (tokens, size) of a text, and (tokens,) False for tokens that the tokenizer puts around it.
 _Encoded = tuple[Tensor, Tensor]
 

@@ -39,7 +39,6 @@ OPTIONAL = ("demonstration", "preference")
 #: Keys of the section `task` that change neither prompts nor rewards nor demonstrations.
 NOT_DATA = ("reward_timeout_s",)
 
-
 #: The prompts to train on, those that a checkpoint is chosen by, and those that are reported.
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SPLITS = (TRAIN, VALIDATION, TEST)

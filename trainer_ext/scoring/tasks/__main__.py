@@ -19,10 +19,8 @@ from trainer_ext.scoring.tasks.command_line import CARD
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 2: what was asked for cannot be prepared, and nothing was written."""
     about = "Write a task's prompts as Parquet files with verl's columns, and card.json, which says what they are."
-    example = "such as task.train_path=/data/train.jsonl"
-    command = command_line.words(
-        "trainer_ext.scoring.tasks", "prepare", about, "a task of conf/task, such as gsm8k", example
-    )
+    task, example = "a task of conf/task, such as gsm8k", "such as task.train_path=/data/train.jsonl"
+    command = command_line.words("trainer_ext.scoring.tasks", "prepare", about, task, example)
     command.add_argument("--licence", help="of the data, for the card")
     given = command.parse_intermixed_args(arguments)
     try:
