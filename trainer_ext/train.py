@@ -74,8 +74,7 @@ def _train(
 ) -> dict[str, Any]:
     """settings: the section `trainer`; began: the clock then; shared: seconds spent on shared artifacts."""
     done, state = 0, {"train_seconds": 0.0, "wall_seconds": 0.0, "shared_seconds": 0.0, "flops": 0.0}
-    newest = run.latest_checkpoint()
-    if newest is not None:
+    if (newest := run.latest_checkpoint()) is not None:
         done, folder = newest
         try:
             state = trainer.load(folder)
@@ -114,8 +113,7 @@ def _train(
             best = evaluation.better(best, step, metrics)
             metrics["eval/selected_reward_mean"] = best.reward_mean
         train_seconds += time.monotonic() - started
-        bad = not_finite(metrics)
-        if bad is not None:
+        if (bad := not_finite(metrics)) is not None:
             raise Diverged(step, bad)
         health.check(metrics)
         run.log(

@@ -124,8 +124,7 @@ def prune(tree: Mapping[str, Any], differences: Mapping[str, Any]) -> dict[str, 
     for key, value in differences.items():
         default = tree.get(key)
         if isinstance(value, Mapping) and isinstance(default, Mapping):
-            inner = prune(default, value)
-            if inner:
+            if inner := prune(default, value):
                 kept[key] = inner
         elif key not in tree or type(value) is not type(default) or value != default:
             kept[key] = value

@@ -165,15 +165,13 @@ def misfits(
         process = {} if on_each else {"the process itself": memory.PROCESS}
         places.append((_DEVICE if on_each else _MEMORY, "the run", 1, whole, process))
     for key, who, times, needed, more in places:
-        limit = config["model"]["resources"].get(key.rpartition(".")[2])
-        if limit is None:
+        if (limit := config["model"]["resources"].get(key.rpartition(".")[2])) is None:
             continue
         utilization = None
         if key == _DEVICE and config["trainer"].get("rollout") == "vllm":
             utilization = verl["actor_rollout_ref"]["rollout"]["gpu_memory_utilization"]
         sums = {phase: _sum(needed, phase, times, more, limit, utilization) for phase in needed.phases}
-        over = [said for count, said in sums.values() if count > limit * _GB]
-        if over:
+        if over := [said for count, said in sums.values() if count > limit * _GB]:
             least = math.ceil(max(count for count, _ in sums.values()) / _GB)
             held = f"use {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
             fix = "; or ".join([*_ways(config, verl, nodes, on_each), f"{held}, or choose a smaller model"])

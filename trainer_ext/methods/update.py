@@ -84,11 +84,9 @@ class Method:
 
     def reads_reference(self, actor: Any) -> bool:
         """Whether each step reads the reference's log-probabilities of the drawn responses; actor: verl's section."""
-        loss = self.section["loss"]
-        in_loss = (
-            bool(actor.use_kl_loss) if loss == "policy_gradient" else loss == "dpo" and not self.reads_pairs_of_task
-        )
-        return in_loss or self.controller is not None
+        kl_loss = self.section["loss"] == "policy_gradient" and bool(actor.use_kl_loss)
+        drawn_pairs = self.section["loss"] == "dpo" and not self.reads_pairs_of_task
+        return kl_loss or drawn_pairs or self.controller is not None
 
     def actor_settings(self) -> dict[str, Any]:
         """The keys of verl's `actor` section that the method sets."""

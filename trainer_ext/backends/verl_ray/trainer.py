@@ -130,8 +130,7 @@ class Trainer(PPOTrainerSync):
         super().on_init_end()
         settings = omega_conf_to_dataclass(self.config.actor_rollout_ref.actor)
         object.__setattr__(settings, "use_kl_loss", self._use_kl_loss)  # it is frozen
-        loss = self._method.loss(settings)
-        if loss is not None:
+        if (loss := self._method.loss(settings)) is not None:
             self.actor_rollout_wg.set_loss_fn(partial(workers.on_packed, loss))
         if self._grad_variance:
             self.actor_rollout_wg.measure_grad_variance()

@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from trainer_ext.backends.verl_ray import adapters, attention, reward, servers
 from trainer_ext.fits import devices
 from trainer_ext.fits.architectures import SDPA, causal_models
-from trainer_ext.fits.devices import Parallel
 from trainer_ext.methods.update import Method
 
 _PLUGIN = "trainer_ext.backends.verl_ray.plugin"
@@ -22,7 +21,7 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
     """What verl's trainer and its workers read: the run's own differences, and what this backend decides."""
     tree: DictConfig = deepcopy(config["verl"])
     section, steps = config["method"], int(config["trainer"]["steps"])
-    ranks, parallel = int(config["trainer"]["ranks"]), Parallel.from_model(config["model"])
+    ranks, parallel = int(config["trainer"]["ranks"]), devices.Parallel.from_model(config["model"])
     kind, precision = devices.kind_of(config["model"]), str(config["trainer"]["dtype"])
     trust = bool(tree.actor_rollout_ref.model.trust_remote_code)
     flash = kind == devices.CUDA and precision == devices.BFLOAT16 and find_spec("flash_attn") is not None

@@ -150,9 +150,8 @@ def check(config: Any) -> None:
     if config.get_text_config() is not config:
         raise unusable(f"{what}which also reads other things than text", _OTHER)
     masked = type(config) in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False)
-    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in (
-        getattr(config, "auto_map", None) or {}
-    )
+    own_classes = getattr(config, "auto_map", None) or {}
+    known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in own_classes
     if masked or not known:
         raise unusable(f"{what}which is no causal language model", _OTHER)
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)

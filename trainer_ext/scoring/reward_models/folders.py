@@ -74,8 +74,7 @@ def check(key: str, value: str, label: str | None = None) -> None:
     folder = Path(value).expanduser()
     if not folder.is_dir():
         raise Objection(key, value, "there is no such folder", _FIX)
-    lacks = missing(folder, WEIGHTS, TOKENIZER)
-    if lacks is not None:
+    if (lacks := missing(folder, WEIGHTS, TOKENIZER)) is not None:
         raise Objection(key, value, lacks, _FIX)
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

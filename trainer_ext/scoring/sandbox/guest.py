@@ -11,6 +11,7 @@ import atexit
 import builtins
 import collections
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -317,11 +318,7 @@ def _evaluated(source: Any, *scope: Any) -> Any:
 
 def check(orders: Connection, link: Connection, verdict: int) -> NoReturn:
     """Run the tests of a program and report each case. orders: from where the tests are read, once the program was."""
-
-    def report(event: bytes) -> None:
-        os.write(verdict, event)
-
-    program = Program(link)
+    program, report = Program(link), functools.partial(os.write, verdict)
     if program.reply() != "read":
         os._exit(1)
     try:
@@ -339,7 +336,7 @@ def check(orders: Connection, link: Connection, verdict: int) -> NoReturn:
     os._exit(0)
 
 
-def _prepared(program: Program, tests: Mapping[str, Any], report: Callable[[bytes], None]) -> bool:
+def _prepared(program: Program, tests: Mapping[str, Any], report: Callable[[bytes], object]) -> bool:
     """Run all cases; False: the tests themselves are wrong."""
     for text, expected in tests.get("stdio", ()):
         printed, status = program.run(text)

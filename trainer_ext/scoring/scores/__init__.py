@@ -78,8 +78,7 @@ def _check(name: str, settings: Any) -> None:
         folders.check(f"{at}.model", str(settings["model"]), str(settings["label"]))
     elif name == "bertscore_f1":
         folder, layer = Path(settings["model"]).expanduser(), settings.get("layer")
-        lacks = folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)
-        if lacks is not None:
+        if (lacks := folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)) is not None:
             raise Objection(f"{at}.model", settings["model"], lacks, "name the folder of an encoder")
         if layer is not None:
             config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -20,13 +20,11 @@ def rows(task: Mapping[str, Any]) -> list[Row]:
     """The prompts (tables.rows), of lines with question and answer."""
 
     def make(where: str, row: Mapping[str, Any], split: str | None) -> Row:
-        answer = last_number(row["answer"])
-        if answer is None:
+        if (answer := last_number(row["answer"])) is None:
             raise bad_row(where, f"the answer has no number: {row['answer']!r}")
         return Row(f"{row['question']} {_INSTRUCTION}", answer, split, _CALCULATION.sub("", row["answer"]))
 
-    section = {**task, "hub_subset": "main", "hub_test_split": "test"}
-    return tables.rows(section, make, columns=("question", "answer"))
+    return tables.rows({**task, "hub_subset": "main", "hub_test_split": "test"}, make, columns=("question", "answer"))
 
 
 def demonstration(row: Row, generator: random.Random, random_fraction: float) -> str:

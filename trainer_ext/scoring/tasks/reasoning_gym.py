@@ -126,9 +126,8 @@ def _entries(generator: str, settings: str) -> list[str]:
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"]
         rule = f"the generator {generator} fails: {lines[-1]}"
-        raise Objection(
-            "task.settings", json.loads(settings), rule, "correct the settings, or choose another generator"
-        )
+        fix = "correct the settings, or choose another generator"
+        raise Objection("task.settings", json.loads(settings), rule, fix)
     return done.stdout.splitlines()
 
 
