@@ -133,11 +133,21 @@ def test_bertscore_is_that_of_the_package(encoder: Path, layer: int):
 
 
 @pytest.mark.peer
-def test_bertscore_of_an_evaluation(encoder: Path):
+def test_bertscore_of_an_evaluation(encoder: Path, tmp_path: Path):
     chosen = trainer(bertscore_f1={"model": str(encoder)})
     assert not list(scores.misfits(chosen))
-    (layer,) = scores.misfits(trainer(bertscore_f1={"model": str(encoder), "layer": 4}))
-    assert layer.key == "trainer.eval_scores.bertscore_f1.layer" and "1 to 3" in layer.rule
+    for wrong in (4, 1.5, "x"):
+        (layer,) = scores.misfits(trainer(bertscore_f1={"model": str(encoder), "layer": wrong}))
+        assert layer.key == "trainer.eval_scores.bertscore_f1.layer" and "1 to 3" in layer.rule
+    for content in ("{", "[]", "{}"):
+        (broken := tmp_path / "broken").mkdir(exist_ok=True)
+        for file in encoder.iterdir():
+            (broken / file.name).write_bytes(file.read_bytes())
+        (broken / "config.json").write_text(content)
+        (model,) = scores.misfits(trainer(bertscore_f1={"model": str(broken), "layer": 1}))
+        assert (model.key, model.value) == ("trainer.eval_scores.bertscore_f1.model", str(broken))
+    (model,) = scores.misfits(trainer(bertscore_f1={"model": None}))
+    assert model.key == "trainer.eval_scores.bertscore_f1.model"
     found = [one.scores["bertscore_f1"] for one in scores.scored(chosen, ANSWERS) if one.split == TEST]
     assert 0 < found[0] < 1 and found[2] == 0  # of no tokens
     same = [Answer("a", "a dog", 0.0, "a dog", TEST, 0)]

@@ -77,13 +77,17 @@ def _check(name: str, settings: Any) -> None:
     if name == "harmlessness":
         folders.check(f"{at}.model", str(settings["model"]), str(settings["label"]))
     elif name == "bertscore_f1":
-        folder, layer = Path(settings["model"]).expanduser(), settings.get("layer")
+        folder, layer = Path(str(settings["model"])).expanduser(), settings.get("layer")
         if (lacks := folders.missing(folder, folders.WEIGHTS, folders.TOKENIZER)) is not None:
             raise Objection(f"{at}.model", settings["model"], lacks, "name the folder of an encoder")
         if layer is not None:
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            layers = int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
-            if not 1 <= layer <= layers:
+            try:
+                config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+                layers = int(config.get("num_hidden_layers") or config.get("n_layers") or config["n_layer"])
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                rule = "its config.json does not say the number of layers"
+                raise Objection(f"{at}.model", settings["model"], rule, "name the folder of an encoder") from error
+            if not isinstance(layer, int) or not 1 <= layer <= layers:
                 rule = f"the model has the layers 1 to {layers}"
                 raise Objection(f"{at}.layer", layer, rule, "name one of these, or null")
 
