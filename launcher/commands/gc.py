@@ -23,7 +23,7 @@ from launcher.commands import output
 from launcher.project import EXIT_FINE
 from launcher.run import catalog, launch_record, lifecycle, whole
 from launcher.run.folder import checkpoints, checkpoints_folder, metrics_path, run_folder
-from launcher.run.lifecycle import RunState, find_state
+from launcher.run.lifecycle import RunState, find_state, known_state
 
 HELP = "list files that are no longer needed (old checkpoints, unfinished files); --delete deletes them"
 # Files that a live process is writing or freezing are younger.
@@ -127,10 +127,7 @@ def planned_ids(multirun: Path) -> set[str]:
 def of_run(multirun: Path, run_id: str, planned: set[str], policy: Policy) -> list[Garbage]:
     """What may be deleted of this run; nothing if it may have an owner or its state cannot be read."""
     folder = run_folder(multirun, run_id)
-    try:
-        state = find_state(folder)
-    except files.BadRunFolder:
-        return []
+    state = known_state(folder)
     if state is None or lifecycle.live_claim(folder) is not None:
         return []
     began = (metrics_path(folder), folder / "attempts", checkpoints_folder(folder))

@@ -802,11 +802,8 @@ def spent_seconds(multirun: Path, run_ids: Iterable[str], now: float) -> dict[st
 
 
 def _spent_on(folder: Path, now: float) -> float:
-    try:
-        state = find_state(folder)
-    except BadRunFolder:
-        return 0.0  # `status` reports what is wrong with the folder
-    if state is None:
+    state = known_state(folder)
+    if state is None:  # `status` reports what is wrong with the folder
         return 0.0
     alive = state.state == RunState.RUNNING and live_claim(folder) is not None
     end = now if alive else last_sign(folder)

@@ -26,12 +26,12 @@ from launcher.run.folder import (
     responses_path,
     run_folder,
 )
-from launcher.run.lifecycle import RunState, State, find_state
+from launcher.run.lifecycle import RunState, State, known_state
 
 
 def attempts(folder: Path, state: State) -> int:
     """The number of attempts so far; if the run is about to continue another one, at least those of the other run."""
-    source = _state_of(_source(folder, state)) if _is_pending(folder, state) else None
+    source = known_state(_source(folder, state)) if _is_pending(folder, state) else None
     return max(state.attempt, source.attempt if source is not None else 0)
 
 
@@ -45,7 +45,7 @@ def adopt(folder: Path, state: State) -> State:
         return state
     source, step = _source(folder, state), state.prefix_step or 0
     with suppress(FileNotFoundError), lifecycle.locked(source):  # `gc` deletes checkpoints under this lock
-        before, checkpoint = _state_of(source), dict(checkpoints(source)).get(step)
+        before, checkpoint = known_state(source), dict(checkpoints(source)).get(step)
         is_done = before is not None and before.state == RunState.DONE and not whole.problem(source, before)
         if before and is_done and checkpoint is not None:
             _take_logs(source, folder, step)
@@ -60,12 +60,6 @@ def _is_pending(folder: Path, state: State) -> bool:
 
 def _source(folder: Path, state: State) -> Path:
     return run_folder(multirun_of(folder), str(state.prefix))
-
-
-def _state_of(source: Path) -> State | None:
-    with suppress(files.BadRunFolder):
-        return find_state(source)
-    return None
 
 
 def _take_logs(source: Path, folder: Path, step: int) -> None:
