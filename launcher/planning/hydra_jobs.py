@@ -16,7 +16,7 @@ import math
 import os
 import pickle
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -159,7 +159,8 @@ class Compositions:
         self.parser = OverridesParser.create(config_loader=loader)
         self._cache: dict[tuple[tuple[str, ...], frozenset[str]], Composition] = {}
         # The same words come again in thousands of jobs.
-        for name in ("parsed", "replaceable", "chooses", "options"):
+        self.parsed: Callable[[str], Override] = functools.cache(self.parser.parse_override)
+        for name in ("replaceable", "chooses", "options"):
             setattr(self, name, functools.cache(getattr(self, name)))
 
     def replaceable(self, word: str) -> bool:
@@ -185,10 +186,6 @@ class Compositions:
         """The options and folders of a configuration group; empty if the key names none."""
         given = OmegaConf.to_container(self._master.hydra.overrides.hydra)  # which may set hydra.searchpath
         return list(self._loader.get_group_options(key, None, self._master.hydra.job.config_name, given))
-
-    def parsed(self, word: str) -> Override:
-        """One word of a command line."""
-        return self.parser.parse_override(word)
 
     def whole(self, overrides: Sequence[str]) -> DictConfig:
         """The whole configuration of one job, with Hydra's own section."""
@@ -414,18 +411,15 @@ def _dynamic(leaves: Sequence[_Leaf], replaced: Iterable[tuple[str, ...]]) -> li
     changing = set(replaced)
     dynamic: list[_Leaf] = []
     left = list(leaves)
-    while True:
-        moved = [leaf for leaf in left if _changes(leaf[1], changing)]
-        if not moved:
-            return dynamic
+    while moved := [leaf for leaf in left if _changes(leaf[1], changing)]:
         dynamic += moved
         changing |= {tuple(map(str, path)) for path, _ in moved}
         left = [leaf for leaf in left if leaf not in moved]
+    return dynamic
 
 
 def _changes(text: str, changing: Iterable[tuple[str, ...]]) -> bool:
-    plain = _REFERENCE.sub("", text)
-    if "${" in plain:
+    if "${" in _REFERENCE.sub("", text):
         return True  # a resolver, or an interpolation within another
     for reference in _REFERENCE.findall(text):
         steps = tuple(step.rstrip("]") for step in re.split(r"[.\[]", reference))
@@ -477,22 +471,19 @@ def jobs(
         problems.raise_any()
     for word in words:
         override = compositions.parsed(word)
+        key, _, value = word.partition("=")
         if not swept[override.get_key_element()]:
             rule = "it has no level, so the sweep has no job"
             if options := compositions.options(override.key_or_group):
                 rule += f"; the options of {override.key_or_group} are {some(options, 8)}"
-            key, _, value = word.partition("=")
             problems.add(COMMAND_LINE, key, value, rule, "write a word that has levels")
-        key, _, value = word.partition("=")
         if key.lstrip("+") == section.seed_key and value.startswith("+"):
             rule = "to Hydra, the sign is part of a number, and adds no seeds to those of earlier launches"
             problems.add(COMMAND_LINE, key, value, rule, f"write all seeds, such as {key}=0,1,{value[1:]}")
     groups, baseline = section.experiment.groups or {program["name"]: {}}, section.experiment.baseline
     if baseline is not None and baseline not in groups:
-        rule = f"must be one of the groups: {', '.join(groups)}"
-        problems.add(
-            PROGRAM, "hydra.sweeper.experiment.baseline", baseline, rule, "name one of them, or add it to groups"
-        )
+        rule, fix = f"must be one of the groups: {', '.join(groups)}", "name one of them, or add it to groups"
+        problems.add(PROGRAM, "hydra.sweeper.experiment.baseline", baseline, rule, fix)
     _check_keys(section.experiment, groups, swept, problems)
     problems.raise_any()
     factors = _factors(section, swept)
@@ -618,10 +609,8 @@ def _add(
         raise InvalidPlan(refused)
     number, values = len(result.jobs), composition.values
     levels = {key: _finite(values[key]) if key in values else chosen[key].partition("=")[2] for key in varied}
-    if frozen.leaves_out(
-        {key: values[key] if key in values else compositions.parsed(word).value() for key, word in chosen.items()},
-        group,
-    ):
+    cell = {key: values[key] if key in values else compositions.parsed(word).value() for key, word in chosen.items()}
+    if frozen.leaves_out(cell, group):
         return
     run, seed = frozen.run(composition, number, list(chosen.values()))
     factors = {label: levels[key] for key, label in labels.items()}
@@ -691,9 +680,8 @@ class _Frozen:
     def _settled(self, value: Any, key: str) -> _Part:
         if not isinstance(value, (Mapping, list)):
             return self._leaf(value, key)
-        known = self._parts.get(id(value))
-        if known is not None:
-            return known[1]
+        if id(value) in self._parts:
+            return self._parts[id(value)][1]
         if isinstance(value, Mapping):
             named = {str(name): self._settled(item, f"{key}.{name}") for name, item in value.items()}
             parts = [named[name] for name in sorted(named)]
