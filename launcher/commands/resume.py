@@ -77,17 +77,13 @@ def run_again(
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
             plans = [command.plan() for command in commands] if chosen else []
-            anew = verb == "rerun"
+            anew, resumed = (chosen, []) if verb == "rerun" else ([], chosen)
             for plan in plans:  # before any run is changed: InvalidPlan if code differs, or a record is damaged
                 freeze.check_declarations(plan)
                 # a run that begins anew need not have a state that can be read
-                states = {
-                    run_id: (known_state if anew and run_id in chosen else find_state)(
-                        run_folder(plan.multirun, run_id)
-                    )
-                    for run_id in plan.runs
-                }
-                checks.decide(plan, states, resumed=() if anew else chosen, anew=chosen if anew else ())
+                folders = {run_id: run_folder(plan.multirun, run_id) for run_id in plan.runs}
+                states = {run_id: (known_state if run_id in anew else find_state)(at) for run_id, at in folders.items()}
+                checks.decide(plan, states, resumed, anew)
             for run_id in chosen:
                 if not any(run_id in plan.runs for plan in plans):
                     why = "conf/ has changed, and its experiment no longer plans it"

@@ -134,9 +134,7 @@ class Reconciler:
                 ours = {} if cancelled > 1 else self._waiting
                 self._waiting = {run_id: ended for run_id, ended in ours.items() if ended is not None}
             self._watch_budget()
-            while self._queue and not self._stopping() and self._has_room():
-                if not self._can_afford(self._queue[0]):
-                    break
+            while self._queue and not self._stopping() and self._has_room() and self._can_afford(self._queue[0]):
                 self._dispatch_next()
             for ended in self._scheduler.poll(_POLL_S):
                 self._running.discard(ended.folder.name)
@@ -307,9 +305,8 @@ class Reconciler:
             self._trip(f"{folder}: {state.message}")
         elif self._ends_at_once(run_id, state):
             stopped = f"{_AT_ONCE} attempts in a row were stopped within {_SHORT_S:g} s"
-            self._display.say(
-                f"{run_id}: {stopped}, so it is not resumed; find out what stops it, and repeat the command"
-            )
+            fix = "find out what stops it, and repeat the command"
+            self._display.say(f"{run_id}: {stopped}, so it is not resumed; {fix}")
             self._end(run_id, state)
         elif (
             state.state in RESUMABLE

@@ -639,9 +639,8 @@ def ended(
     """The attempt ended for this reason. `progressed`: it left a newer checkpoint than it started from."""
     count, ending = state.failure_counts.get(kind, 0) + 1, ENDINGS[kind]
     limit = rules.get(kind, ending.limit)
-    resumed = limit is None or count <= limit
-    if kind == FailureKind.TIME_OUT and not progressed:
-        resumed = False  # the next attempt would compute the same steps again
+    # After a time-out without progress, the next attempt would compute the same steps again.
+    resumed = (limit is None or count <= limit) and (progressed or kind != FailureKind.TIME_OUT)
     after = ending.resumed_as if resumed else ending.ended_as
     check_transition(kind, state.state, after)
     if count > 1 and after not in RESUMABLE and kind in rules:

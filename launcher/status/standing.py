@@ -21,7 +21,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from launcher import files
@@ -106,15 +105,14 @@ class Index:
             key = (0, 0, 0)  # to read it fails, too, which the row says
         else:  # before the file is read: if it is replaced in between, the next refresh reads it again
             key = (status.st_mtime_ns, status.st_size, status.st_ino)
-        current = known is not None and known.key == key
-        if known is not None and current:
-            missing = [name for name in metrics if name not in known.metrics]
+        current = False
+        if known is not None and known.key == key:
             # The log of a running run grows while its state stays the same.
             changed = known.stamp and known.stamp != whole.stamp(Path(runs, run_id))
-            if not missing and not changed and known.state != RunState.RUNNING:
+            current = not changed and known.metrics.keys() >= {*metrics}
+            if current and known.state != RunState.RUNNING:
                 return known
             metrics = {*metrics, *known.metrics}
-            current = not missing and not changed
         row = _read_row(Path(runs, run_id), key, metrics)
         self._rows[run_id] = row
         self._changed |= not current
@@ -204,11 +202,7 @@ def _key(name: str) -> bytes:
 def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """The lines that are complete and have a step; logs of other tools may lack its time."""
     for record in files.parse_lines(lines):
-        if (
-            record
-            and isinstance(record.get("step"), int)
-            and isinstance(record.get("time", ""), (int, float, NoneType))
-        ):
+        if record and isinstance(record.get("step"), int) and isinstance(record.get("time", ""), int | float | None):
             yield record
 
 

@@ -165,14 +165,12 @@ def _claim(folder: Path, launch: Launch | None) -> tuple[Claim, State] | None:
             return None
         if launch is not None and launch_record.closed(launch_record.path_of(multirun_of(folder), launch)).exists():
             return None
-        cancelled = None
         if witness.owner(folder) is None:
             state = lifecycle.with_lost_attempt(folder, state)
-            cancelled = stop_request.pending_cancellation(folder, state)
-        if cancelled is not None:
-            write_state(folder, cancelled)
-            lifecycle.discard_claim(folder)
-            return None
+            if (cancelled := stop_request.pending_cancellation(folder, state)) is not None:
+                write_state(folder, cancelled)
+                lifecycle.discard_claim(folder)
+                return None
         owner = lifecycle.acquire(folder, prefix.attempts(folder, state) + 1, witness)
         if owner is None:
             return None
@@ -326,10 +324,9 @@ def _watch(attempt: Attempt, orphaned: Callable[[], Reason]) -> None:
     parent = multiprocessing.parent_process()
     if parent is None:
         return
-    sentinel = parent.sentinel
 
     def wait() -> None:
-        multiprocessing.connection.wait([sentinel])
+        multiprocessing.connection.wait([parent.sentinel])
         kind, message = orphaned()
         attempt.request_stop(message, kind)
         os.kill(os.getpid(), signal.SIGTERM)  # wakes a program that does not watch for requests
