@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from launcher.text import printable, say
+from launcher.text import counted, printable, say
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,5 @@ def print_problems(invalid: Exception, otherwise: str = "nothing was written or 
     from launcher.secrets import mask
 
     lines = mask(str(invalid)).splitlines()
-    many = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
-    for line in (*lines, f"invalid plan: {many}; {otherwise}"):
+    for line in (*lines, f"invalid plan: {counted(len(lines), 'problem')}; {otherwise}"):
         say(line, sys.stderr)

@@ -213,8 +213,6 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[dict[str, Any] | None]:
             continue
         value: Any = None
         if line.endswith(b"\n"):
-            try:
+            with suppress(ValueError):
                 value = json.loads(line)
-            except ValueError:
-                value = None
         yield value if isinstance(value, dict) else None

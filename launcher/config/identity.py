@@ -124,10 +124,8 @@ def verify(frozen: Mapping[str, Any], name: str | None = None) -> None:
         raise ValueError(f"{written}; this release reads version {VERSION}")
     actual = identity(str(frozen.get("base")), frozen)
     if actual != digest:
-        rule = "the configuration was changed after it was frozen"
-        raise ValueError(
-            f"{rule}: its content has the identity {run_id(actual)}, but it records {str(digest)[:ID_DIGITS]}"
-        )
+        why = f"its content has the identity {run_id(actual)}, but it records {run_id(str(digest))}"
+        raise ValueError(f"the configuration was changed after it was frozen: {why}")
     for other in (frozen.get("id"), name):
         if other is not None and other != run_id(actual):
             raise ValueError(f"this is the configuration of the run {run_id(actual)}, not of {other}")

@@ -117,14 +117,12 @@ def to_json(record: Any) -> dict[str, Any]:
 
 def write_record(path: Path, record: Record) -> None:
     """Replace a record's file atomically."""
-    values = to_json(record)
-    write_json(path, values)
+    write_json(path, to_json(record))
 
 
 def create_record(path: Path, record: Record) -> bool:
     """Write a record's file unless it exists; whether it was written."""
-    text = json.dumps(to_json(record), indent=1) + "\n"
-    return create_atomic(path, text)
+    return create_atomic(path, json.dumps(to_json(record), indent=1) + "\n")
 
 
 def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:

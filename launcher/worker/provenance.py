@@ -70,9 +70,8 @@ def loaded_code(config: Mapping[str, Any], hub: Mapping[str, str] | None = None)
     """
     note()
     inputs = [Path(text) for text in config.get(INPUTS) or {}]
-    modules = [
-        path for file in inputs if file.suffix == ".py" and file.is_file() for path in content.with_imports(file)
-    ]
+    scripts = [file for file in inputs if file.suffix == ".py" and file.is_file()]
+    modules = [path for script in scripts for path in content.with_imports(script)]
     known = {_shown(path) for path in (*inputs, *modules)}
     loaded = {*_noted.values(), *later_modules(config)}
     cwd = (config.get("start") or {}).get("cwd")  # of a program of @hydra.main
@@ -120,9 +119,7 @@ def _place(name: str, path: Path) -> str:
 
 def is_library(file: Path) -> bool:
     """Whether a module's file is Python's own, or that of an installed package which is not editable."""
-    if content.INSTALLED & set(file.parts):
-        return True
-    return any(file.is_relative_to(folder) for folder in _LIBRARY_FOLDERS)
+    return not content.INSTALLED.isdisjoint(file.parts) or any(map(file.is_relative_to, _LIBRARY_FOLDERS))
 
 
 def hub_commits(config: Mapping[str, Any], code_ids: Iterable[str], folder: Path) -> dict[str, str]:
