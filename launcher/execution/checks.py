@@ -130,9 +130,8 @@ def decide(
             rule = f"{other.sentence()}; {counted(len(waiting), 'run')} to run would be compared with them"
             them = "it" if len(other.runs) == 1 else "them"
             fix = f"add {choice}, which archives {them} and runs {them} anew, or {otherwise}, which records the "
-            problems.add(
-                str(plan.multirun / experiment.name), "code", None, rule, f"{fix}difference; or restore the code"
-            )
+            fix += "difference; or restore the code"
+            problems.add(str(plan.multirun / experiment.name), "code", None, rule, fix)
     problems.raise_any()
     return {}
 

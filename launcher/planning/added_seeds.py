@@ -61,9 +61,8 @@ def check_unchanged(
     key: what sets the seeds in `where`.
     """
     before, now = frozen.analysis.get("sequential"), rule.model_dump() if rule is not None else None
-    if before == now or not any(
-        lifecycle.present_state(run_folder(multirun, run_id)) == RunState.DONE for run_id in frozen.members
-    ):
+    folders = (run_folder(multirun, run_id) for run_id in frozen.members)
+    if before == now or not any(lifecycle.present_state(folder) == RunState.DONE for folder in folders):
         return
     said = "fixes the number of seeds" if before is None else f"has seeds: {_in_words(before)}"
     again = str(list(frozen.seeds)) if before is None else _in_words(before)

@@ -300,9 +300,8 @@ def check_groups(
         if other not in (group, declared.may_equal) and not any(key.startswith("method") for key in arguments.keys):
             method = "+".join(declared.methods)
             rule = f"its runs are those of group {other}, and a comparison of the two says nothing"
-            problems.add(
-                where, f"experiment.groups.{group}", method, rule, "change its method or overrides, or remove it"
-            )
+            fix = "change its method or overrides, or remove it"
+            problems.add(where, f"experiment.groups.{group}", method, rule, fix)
     if len(runs) > 1 and spec.baseline is None:
         first = next(iter(runs))
         at = COMMAND_LINE if arguments.methods is not None else where

@@ -115,10 +115,8 @@ def _moved(plan: Plan, problems: Diagnostics) -> set[str]:
             config = read_config(folder)
             identity.verify(config, run_id)  # labels and resources may differ
         except (ValueError, *hydra_compose.ERRORS) as error:
-            fix = (
-                f"restore the file, or move the folder {folder.name} away; the next launch then runs it from the start"
-            )
-            problems.add(str(path), "identity", None, one_line(str(error)), fix)
+            away = f"move the folder {folder.name} away; the next launch then runs it from the start"
+            problems.add(str(path), "identity", None, one_line(str(error)), f"restore the file, or {away}")
             continue
         if plan.runs[run_id].config.get(identity.INPUTS) and content.changes(config):
             moved.add(run_id)
@@ -264,9 +262,8 @@ def _read_declarations(path: Path) -> list[dict[str, Any]]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
-    entries = (
-        value.get("declarations") if isinstance(value, dict) and value.get("format") == DECLARATIONS_FORMAT else None
-    )
+    known = isinstance(value, dict) and value.get("format") == DECLARATIONS_FORMAT
+    entries = value.get("declarations") if known else None
     whole = {"done", "planned", "hypotheses"}
     if not isinstance(entries, list) or not all(isinstance(entry, dict) and whole <= entry.keys() for entry in entries):
         raise ValueError(f"not a record of declarations in format {DECLARATIONS_FORMAT}")

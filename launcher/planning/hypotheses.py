@@ -92,9 +92,8 @@ def powers(experiment: Experiment) -> dict[str, str]:
     """A sentence for each hypothesis about two groups on what its seeds can detect. Loads SciPy."""
     asked, said = _asked(experiment), {}
     for name, power in precheck.findable_hypotheses(asked, experiment.seeds_of()).items():
-        said[name] = (
-            f"{_power(asked, power)}, and one of 1 sd with {precheck.power_at(power, 1.0):.0%} ({_unit(power)})"
-        )
+        of_one = f"one of 1 sd with {precheck.power_at(power, 1.0):.0%} ({_unit(power)})"
+        said[name] = f"{_power(asked, power)}, and {of_one}"
     timed = [claim.id for claim in asked.hypotheses if claim.target is not None and claim.id in said]
     return said | {name: f"{said[name]}; less if runs do not reach the threshold" for name in timed}
 

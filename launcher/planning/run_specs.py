@@ -115,9 +115,8 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
         fixed |= {**planning.arguments.choices, **dict(cell.factors), "group": cell.group}
         kept = []
         for seed in spec.all_seeds:
-            out = [
-                number for number, (rule, _) in enumerate(factors.excluded) if excludes(rule, {**fixed, "seed": seed})
-            ]
+            at_seed = {**fixed, "seed": seed}
+            out = [number for number, (rule, _) in enumerate(factors.excluded) if excludes(rule, at_seed)]
             matched.update(out)
             kept += [seed] if not out and seed in seeds[cell.group] else []
         treatment = _treatment(planning, layout, cell)

@@ -123,9 +123,8 @@ def _matching(multirun: Path, beginning: str) -> str | None:
         matches = sorted(run_id for run_id in planned if run_id.startswith(beginning))
     if len(matches) > 1 and beginning not in matches:
         listed = ", ".join(matches[:_LISTED]) + (", ..." if len(matches) > _LISTED else "")
-        raise Usage(
-            f"RUN = {shown(beginning)}: {len(matches)} run ids begin like this: {listed}. Fix: give more of the id"
-        )
+        rule = f"{len(matches)} run ids begin like this: {listed}"
+        raise Usage(f"RUN = {shown(beginning)}: {rule}. Fix: give more of the id")
     return beginning if beginning in matches else next(iter(matches), None)
 
 

@@ -243,9 +243,8 @@ class BatchScheduler:
         name, limited = self._system.NAME, refused.refusal in (Refusal.LIMIT, Refusal.TOO_MANY)
         if refused.refusal == Refusal.NEVER:
             self.withdraw_collected()
-            raise SchedulerError(
-                f"{name} refused: {refused}; jobs submitted before continue; repeat the command to follow them"
-            )
+            more = "jobs submitted before continue; repeat the command to follow them"
+            raise SchedulerError(f"{name} refused: {refused}; {more}")
         if limited and count > 1:
             self._largest = count // 2
             self._next_check = 0.0

@@ -68,9 +68,8 @@ def start(order: Order) -> StartedScheduler:
         scheduler.close()
         raise
     where = "a Ray started here" if address is None else f"Ray at {address}"
-    return StartedScheduler(
-        scheduler, f"{where}: {counted(len(scheduler.nodes), 'node')}, output in {scheduler.output}"
-    )
+    name = f"{where}: {counted(len(scheduler.nodes), 'node')}, output in {scheduler.output}"
+    return StartedScheduler(scheduler, name)
 
 
 class RayCluster(Scheduler):
