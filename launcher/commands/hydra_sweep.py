@@ -47,6 +47,7 @@ from launcher.worker import hydra_job
 from launcher.worker.hydra_app import HydraApplication
 from launcher.worker.hydra_job import OWN
 
+_OF_JOB = re.compile(r"\$\{(?!hydra\.)[^:}]+\}")  # an interpolation of a key that jobs may set
 _BASIC = ("params", "max_batch_size")  # BasicSweeper's own keys, which configurations may set
 # The frames of a traceback that are not the program's.
 _ENGINE = re.compile(
@@ -116,7 +117,7 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
         if cluster["name"] == "local":
             plan = replace(plan, show=partial(_show, jobs.runs, out))
         swept = sweep.sweep(ROOT, plan, train=HydraApplication.work)
-        _link(master, plan, jobs)
+        _link(master, plan, jobs, compositions)
     if failed := next((state for state in swept.states.values() if state is not None and state.error), None):
         _say_failed(failed, jobs.runs[failed.id].config["start"]["overrides"])
     returned = [_result(plan, job, compositions) for job in jobs.jobs]
@@ -125,13 +126,16 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
     return swept.code
 
 
-def _link(master: DictConfig, plan: Plan, jobs: Jobs) -> None:
+def _link(master: DictConfig, plan: Plan, jobs: Jobs, compositions: Compositions) -> None:
     """Link the directories that hydra.sweep names to the folders of their jobs, also of those done by earlier launches
     and of equal ones; print which cannot be links."""
     before, config, in_the_way = HydraConfig.instance().cfg, copy.deepcopy(master), list[str]()
+    named = OmegaConf.to_container(master.hydra.sweep, resolve=False)
+    of_job = _OF_JOB.search(f"{named['dir']} {named['subdir']}")  # else what is composed for a job names it no better
     for number, job in enumerate(jobs.jobs):
         folder = run_folder(plan.multirun, job.run) / hydra_job.FOLDER
         if folder.exists():
+            config = compositions.whole(job.overrides) if of_job else config
             other = hydra_job.link(hydra_job.numbered(config, {"overrides": job.overrides, "number": number}), folder)
             in_the_way += [] if other is None else [str(other)]
     HydraConfig.instance().cfg = before
@@ -234,7 +238,7 @@ def _check_program(name: str, task: str) -> None:
 
 def _command(program: Mapping[str, Any]) -> str:
     """The present command, to be repeated in the project's folder; without what is chosen about code for this once."""
-    words = [word for word in program["arguments"] if not word.startswith("hydra.sweeper.code=")]
+    words = [word for word in program["arguments"] if not word.lstrip("+").startswith("hydra.sweeper.code=")]
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     started = ["-m", spec.name] if spec is not None else [sys.argv[0]]
     below = Path(os.path.relpath(Path.cwd(), project.root()))

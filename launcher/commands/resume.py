@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from launcher import application, project
 from launcher.commands import selection
 from launcher.errors import InvalidPlan, Usage, print_problems
+from launcher.files import BadRunFolder
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, lifecycle
 from launcher.run.folder import read_config, run_folder
@@ -166,16 +167,18 @@ def _command(multirun: Path, plan: Mapping[str, Any], choices: Sequence[str]) ->
     file = f"{multirun / plan['experiment'] / 'plan.json'}: command = {command}"
     if MASK in command:
         raise Usage(f"{file}: {MASK} stands for a secret, which is not recorded; repeat the command yourself")
+    archived = lifecycle.archived(multirun)
+    runs = [(run_folder(multirun, run_id), *archived.get(run_id, ())) for run_id in catalog.entries(plan)]
+    first = next((at for folders in runs for at in folders if (at / "config.yaml").is_file()), None)
     of_program = not {"launch.py", "-m"} <= set(words)
+    with contextlib.suppress(BadRunFolder):  # a program may have the name of ours
+        of_program = of_program or (first is not None and application.KEY in read_config(first))
     for choice in (CodeChoice.RERUN, CodeChoice.ACCEPT):
         spelled = choice.key if of_program else choice.word
         choices = [spelled if word in (choice.key, choice.word) else word for word in choices]
     if not of_program:
         overrides = [*_overrides(multirun, words), *choices]
         return Command(shlex.join(["python", "launch.py", "-m", *overrides]), overrides)
-    archived = lifecycle.archived(multirun)
-    runs = [(run_folder(multirun, run_id), *archived.get(run_id, ())) for run_id in catalog.entries(plan)]
-    first = next((at for folders in runs for at in folders if (at / "config.yaml").is_file()), None)
     if first is None or application.KEY not in read_config(first):  # such as of an imported experiment
         raise Usage(f"{file}: only a command `launch.py -m ...` can be repeated")
     elsewhere = multirun.resolve() != project.multirun().resolve()

@@ -44,12 +44,13 @@ def recorded(given: Arguments, frozen: Experiment | None, declared: Any, problem
 
 def with_seeds(command: str, seeds: Iterable[int], key: str = "seed") -> str:
     """An experiment's command with these seeds. key: what sets them."""
-    place, joined, rest = command.rpartition(" && ")  # where the program is: cd FOLDER && python ...
-    words = shlex.split(rest)
+    words = shlex.split(command)
+    place = 3 if words[:1] == ["cd"] else 0  # where the program is: cd FOLDER && python ...
+    folder, words = words[1 : place - 1], words[place:]
     set_by = [word.partition("=")[0] for word in words if word.lstrip("+").startswith(f"{key}=")]
     kept = [word for word in words if word.partition("=")[0] not in set_by]
     all_seeds = f"{[key, *set_by][-1]}={','.join(map(str, seeds))}"
-    return f"{place}{joined}{shlex.join([*kept, all_seeds])}"
+    return f"{f'cd {shlex.join(folder)} && ' if place else ''}{shlex.join([*kept, all_seeds])}"
 
 
 def check_unchanged(

@@ -112,6 +112,8 @@ def test_seeds_of_all_launches_are_kept(words: tuple[str, ...]) -> None:
         ("python launch.py -m seed=0 a=1", "seed", "python launch.py -m a=1 seed=0,1"),
         ("python train.py -m seed=7 rng=0,1 'a=[x, y]'", "rng", "python train.py -m seed=7 'a=[x, y]' rng=0,1"),
         ("cd in && python train.py -m +more.rng=0", "more.rng", "cd in && python train.py -m +more.rng=0,1"),
+        ("cd 'a && b' && python t.py -m 'a=c && d'", "seed", "cd 'a && b' && python t.py -m 'a=c && d' seed=0,1"),
+        ("python train.py -m 'note=c && d' seed=7", "seed", "python train.py -m 'note=c && d' seed=0,1"),
     ],
 )
 def test_seeds_are_set_where_the_command_sets_them(command: str, key: str, kept: str) -> None:

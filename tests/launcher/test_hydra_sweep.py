@@ -153,6 +153,18 @@ def test_a_sweep_runs_each_job_once_and_its_outputs_are_where_hydra_puts_them(fo
     assert len(runs(folder)) == 5
 
 
+def test_a_place_that_a_key_of_the_job_names_is_its_own(tmp_path: Path) -> None:
+    """Also of a program with the name of rlsweep's own."""
+    write_program(tmp_path, "return config.lr", config={"lr": "???"})
+    (tmp_path / "train.py").rename(tmp_path / "launch.py")
+    (tmp_path / "rlsweep.toml").touch()
+    sweep(tmp_path, "lr=0.1,0.2", "hydra.sweep.dir=out", "hydra.sweep.subdir='at ${lr}'", program=["launch.py"])
+    first, second = sorted(runs(tmp_path), key=returned)
+    assert [(tmp_path / "out" / f"at {lr}").resolve() for lr in (0.1, 0.2)] == [first / "job", second / "job"]
+    command(tmp_path, "rerun", first.name)
+    assert [state(run) for run in runs(tmp_path)] == [RunState.DONE] * 2
+
+
 def test_a_sweep_prints_what_hydras_own_sweeper_prints(folder: Path) -> None:
     formats = [f"hydra.{name}_logging.formatters.simple.format='{name} %(message)s'" for name in ("hydra", "job")]
     words = ["mode=OK,RAISE", "x=2,1", *formats]
