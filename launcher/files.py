@@ -31,7 +31,6 @@ class BadRunFolder(ValueError):
     """A file of a run folder that is not of the format that this version reads."""
 
     def __init__(self, path: Path, why: str, fix: str | None = None) -> None:
-        self.why = why
         fix = fix or f"restore the file, or move {path.parent} away; the next launch then runs it from the start"
         super().__init__(f"{path}: {why}. Fix: {fix}")
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from launcher import application, project
 from launcher.commands import selection
-from launcher.errors import InvalidPlan, Usage, print_problems
+from launcher.errors import Diagnostics, InvalidPlan, Usage, print_problems
 from launcher.files import BadRunFolder
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, lifecycle
@@ -80,7 +80,8 @@ def run_again(
             plans = [command.plan() for command in commands] if chosen else []
             anew, resumed = (chosen, []) if verb == "rerun" else ([], chosen)
             for plan in plans:  # before any run is changed: InvalidPlan if code differs, or a record is damaged
-                freeze.check_declarations(plan)
+                freeze.check_declarations(plan, problems := Diagnostics())
+                problems.raise_any()
                 # a run that begins anew need not have a state that can be read
                 folders = {run_id: run_folder(plan.multirun, run_id) for run_id in plan.runs}
                 states = {run_id: (known_state if run_id in anew else find_state)(at) for run_id, at in folders.items()}

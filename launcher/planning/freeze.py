@@ -29,7 +29,7 @@ from analysis.spec.declaration import Declaration
 from launcher import files
 from launcher.application import Base, application
 from launcher.config import content, hydra_compose, identity
-from launcher.errors import Diagnostics, InvalidPlan, Objection
+from launcher.errors import Diagnostics
 from launcher.planning import added_seeds
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.run import lifecycle
@@ -45,8 +45,8 @@ def freeze(plan: Plan) -> None:
     """
     problems = Diagnostics()
     moved = _moved(plan, problems)
+    check_declarations(plan, problems)
     problems.raise_any()
-    check_declarations(plan)
     archived = lifecycle.archived(plan.multirun)
     for experiment in plan.experiments:
         folder = plan.multirun / experiment.name
@@ -143,15 +143,15 @@ DECLARATIONS_FORMAT = 1
 DECLARATIONS = "hypotheses.json"
 
 
-def check_declarations(plan: Plan) -> None:
-    """Raise InvalidPlan if what an experiment declared before cannot be read."""
+def check_declarations(plan: Plan, problems: Diagnostics) -> None:
+    """Add a problem for each experiment whose record of declarations cannot be read."""
     for experiment in plan.experiments:
         record = plan.multirun / experiment.name / DECLARATIONS
         try:
             _read_declarations(record)
         except (OSError, ValueError) as error:
             fix = "move the file away to begin a new record"
-            raise InvalidPlan([Objection("declarations", None, str(error), fix, str(record))]) from error
+            problems.add(str(record), "declarations", None, str(error), fix)
 
 
 def declare(multirun: Path, experiment: Experiment, archived: Mapping[str, Sequence[Path]]) -> None:

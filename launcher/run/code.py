@@ -171,7 +171,7 @@ def read(multirun: Path, code_id: str) -> Code | None:
         return None
     except BadRunFolder as error:
         fix = "restore the file, or move it away; the code of its runs then counts as not known"
-        raise BadRunFolder(path, error.why, fix) from error
+        raise BadRunFolder(path, "not a record of code", fix) from error
 
 
 def choices(experiment: Path) -> list[dict[str, Any]]:

@@ -122,7 +122,8 @@ def write_record(path: Path, record: Record) -> None:
 
 def create_record(path: Path, record: Record) -> bool:
     """Write a record's file unless it exists; whether it was written."""
-    return create_atomic(path, json.dumps(to_json(record), indent=1) + "\n")
+    text = json.dumps(to_json(record), indent=1) + "\n"
+    return create_atomic(path, text)
 
 
 def read_record(model: type[AnyRecord], path: Path) -> AnyRecord:

@@ -917,7 +917,7 @@ def test_what_is_damaged_beside_a_run_is_named_before_the_run_is_archived(folder
     whole = code.read_text()
     code.write_text("")
     said = sweep(folder, "x=1,2", name, code=2)
-    assert f"{code}: not JSON" in said and "the code of its runs then counts as not known" in said
+    assert f"{code}: not a record of code" in said and "the code of its runs then counts as not known" in said
     code.write_text(whole)
     (second / "summary.json").write_text("")
     said = sweep(folder, "x=1,2,3", name, code=1)
