@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import shutil
@@ -319,8 +320,12 @@ def test_a_cell_may_hold_a_long_prompt_and_a_quote_that_swallows_a_file_is_refus
     path.write_text(f'step,reward,prompt\n1,0.5,"{"x" * 200_000}"\n2,0.75,y\n')
     _, found = read("CSV", tmp_path)
     assert found == {1: 0.5, 2: 0.75}
-    path.write_text('step,reward,prompt\n1,0.5,"x\n' + "2,0.75,y\n" * (1 << 21))
-    assert "cannot be read: field larger than field limit" in refusal(BadImport, lambda: read("CSV", tmp_path))
+    path.write_text('step,reward,prompt\n1,0.5,"x\n' + "2,0.75,y\n" * 1000)
+    limit = csv.field_size_limit(4000)
+    try:
+        assert "cannot be read: field larger than field limit" in refusal(BadImport, lambda: read("CSV", tmp_path))
+    finally:
+        csv.field_size_limit(limit)
 
 
 def test_two_processes_that_write_one_file_are_no_attempts(tmp_path: Path) -> None:

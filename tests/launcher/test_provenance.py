@@ -20,7 +20,7 @@ from launcher import secrets
 from launcher.commands import verify
 from launcher.config import content, identity
 from launcher.run import code, launch_record
-from launcher.run.folder import base_path, metrics_path, read_config, run_folder
+from launcher.run.folder import FORMAT, base_path, metrics_path, read_config, run_folder
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import RunState, State, read_state, write_state
 from launcher.worker import provenance
@@ -280,6 +280,7 @@ def test_an_edited_configuration_or_base_is_another_run(tmp_path: Path) -> None:
 def lines(folder: Path, *records: dict[str, Any]) -> Path:
     folder.mkdir()
     write_state(folder, State(folder.name, RunState.DONE, created=0.0))
+    (folder / "config.yaml").write_text(f"format: {FORMAT}\n")
     text = "".join(json.dumps({"step": step, **record}) + "\n" for step, record in enumerate(records, 1))
     metrics_path(folder).write_text(text)
     return folder
