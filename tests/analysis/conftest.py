@@ -152,7 +152,8 @@ def template() -> Iterator[None]:
 
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports draw their figures, and write empty pictures: what a test reads is elsewhere."""
+    """Reports draw their figures, and neither lay them out nor render them: what a test reads is elsewhere."""
+    monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda engine, canvas: None)
     monkeypatch.setattr(Sketch, "rendered", lambda sketch, suffix: b"<svg></svg>")
 
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,6 @@ from launcher.__main__ import main as launcher
 from launcher.run.folder import histograms_path, read_provenance, run_folder, runs_folder
 from launcher.run.lifecycle import RunState, State, read_state, write_state
 from launcher.tracking import Row, rows
-from launcher.tracking.tensorboard import EventFiles
 from tests.analysis.conftest import ANALYSIS, MakeSweep, contents, refusal
 from tests.wording import Worded
 
@@ -41,12 +40,18 @@ KEYS = Naming(group="method.name", seed="seed")
 BY_NAME = Naming(match=r"(?P<group>[a-z]+)-s(?P<seed>\d+)")
 
 
+def write_events(folder: Path, lines: Iterable[Row]) -> None:
+    from launcher.tracking.tensorboard import EventFiles  # makes forks of the process slow
+
+    writer = EventFiles(folder)
+    for row in lines:
+        writer.row(row)
+    writer.close("done")
+
+
 def events(folder: Path, values: dict[int, float], config: dict[str, Any] | None = None) -> None:
     """A run of TensorBoard: one scalar a step, and its configuration beside it."""
-    writer = EventFiles(folder)
-    for step, value in values.items():
-        writer.row(Row(step, 1e9 + step, {"reward": value}))
-    writer.close("done")
+    write_events(folder, (Row(step, 1e9 + step, {"reward": value}) for step, value in values.items()))
     for file in (folder / "tensorboard").iterdir():
         file.rename(folder / file.name)
     (folder / "tensorboard").rmdir()
@@ -104,10 +109,7 @@ def test_a_sweep_comes_back_from_its_own_event_files_with_the_same_numbers(make_
         (run / "config.yaml").write_text(files.dump_yaml(config(group, int(seed))))
         line = {"step": 60, "attempt": 1, "name": "entropy", "edges": [0, 0.5, 2], "counts": [1, 3]}
         histograms_path(run).write_text(json.dumps(line) + "\n")
-        writer = EventFiles(run)
-        for row in rows(run):
-            writer.row(row)
-        writer.close("done")
+        write_events(run, rows(run))
     into, logs = folder.parent.parent / "elsewhere" / "theirs", folder.parent.parent / "logs"
     shutil.copytree(runs, logs, ignore=shutil.ignore_patterns("metrics.jsonl"))
     done = import_runs(

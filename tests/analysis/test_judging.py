@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.__main__ import main
@@ -486,6 +488,16 @@ def test_a_key_that_no_request_can_have_is_refused_and_not_shown(
     printed = capsys.readouterr()
     assert "judge.key_env = OWN_ACCESS: the variable must be one line of ASCII" in printed.err
     assert "words" not in printed.out + printed.err
+
+
+def test_an_evaluation_of_an_older_version_is_read(tmp_path: Path) -> None:
+    columns = {"prompt": ["a", "b"], "split": ["test"] * 2, "sample": [None, 0], "reward": [1.0, 0.5], "n": [2.0, None]}
+    (folder := evaluations.evaluations_folder(tmp_path)).mkdir()
+    pq.write_table(pa.table(columns), folder / "000002.parquet")
+    assert evaluations.read(tmp_path, 2) == [
+        evaluations.EvaluationRow("a", "test", None, 1.0, {"n": 2.0}),
+        evaluations.EvaluationRow("b", "test", 0, 0.5),
+    ]
 
 
 def test_a_further_number_of_the_reward_decides_by_its_name(judgeable: Made, capsys: Any) -> None:

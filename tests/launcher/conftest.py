@@ -24,6 +24,13 @@ from trainer_ext.scoring import tasks
 ROOT = Path(__file__).parents[2]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A plan forks, which takes three times as long in a process with these."""
+    alone = all(Path(__file__).parent in item.path.parents for item in session.items)
+    heavy = {"pandas", "pyarrow", "tensorboard", "torch"} & sys.modules.keys()
+    assert not alone or not heavy, f"tests/launcher must not import {', '.join(heavy)} at the top of a module"
+
+
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
     """A copy of conf/ that a test may spoil."""

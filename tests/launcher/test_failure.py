@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,13 +67,6 @@ def wrapped(first, then):
 )
 def test_an_exception_has_its_cause(error, kind):
     assert lifecycle.kind_of(error, {**worker.FAILURES, **application().failures}) == kind
-
-
-def test_what_torch_says_on_a_full_disk_is_known():
-    """The device that is always full stands for the disk."""
-    with pytest.raises(RuntimeError) as raised:
-        torch.save(torch.zeros(10**6), "/dev/full")
-    assert lifecycle.kind_of(RuntimeError(str(raised.value)), {}) == "disk_full"
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, (Path, bytes)) else value
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize(
     "words",
     [

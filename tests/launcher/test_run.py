@@ -12,8 +12,6 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -149,16 +147,6 @@ def test_an_evaluation_is_read_back_and_superseded_after_the_checkpoint(owned):
     (evaluations.evaluations_folder(owned.folder) / "000002.json.gz").write_bytes(b"PAR1")
     with pytest.raises(BadRunFolder, match=r"000002\.json\.gz: not an evaluation"):
         evaluations.read(owned.folder, 2)
-
-
-def test_an_evaluation_of_an_older_version_is_read(folder):
-    columns = {"prompt": ["a", "b"], "split": ["test"] * 2, "sample": [None, 0], "reward": [1.0, 0.5], "n": [2.0, None]}
-    evaluations.evaluations_folder(folder).mkdir()
-    pq.write_table(pa.table(columns), evaluations.evaluations_folder(folder) / "000002.parquet")
-    assert evaluations.read(folder, 2) == [
-        EvaluationRow("a", "test", None, 1.0, {"n": 2.0}),
-        EvaluationRow("b", "test", 0, 0.5),
-    ]
 
 
 def test_of_two_who_create_a_run_one_does(folder):

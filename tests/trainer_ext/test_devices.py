@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from launcher.run import lifecycle
 from tests.configuration import configuration
 from trainer_ext.backends.in_process import engine, platform, trainer  # noqa: F401  (registers the parts of a method)
 from trainer_ext.backends.verl_ray import servers
@@ -192,3 +193,10 @@ def test_a_rank_in_half_precision_goes_on_from_its_checkpoint_with_the_same_bits
         found = [load_file(tmp_path / folder / "rank00000-of-00001" / name) for folder in ("one", "two")]
         assert found[0].keys() == found[1].keys() and {x.dtype for x in found[0].values()} == {torch.float32}
         assert all(torch.equal(tensor, found[1][key]) for key, tensor in found[0].items())
+
+
+def test_what_torch_says_on_a_full_disk_is_known():
+    """The device that is always full stands for the disk."""
+    with pytest.raises(RuntimeError) as raised:
+        torch.save(torch.zeros(10**6), "/dev/full")
+    assert lifecycle.kind_of(RuntimeError(str(raised.value)), {}) == "disk_full"

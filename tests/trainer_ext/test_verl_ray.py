@@ -107,6 +107,7 @@ def test_every_run_of_ray_has_a_token_of_its_own():
     assert not {"RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"} & set(one)
 
 
+@pytest.mark.processes
 def test_ranks_and_servers_import_no_data_frames():
     """SciPy, pandas and datasets are 120 MB in each of these processes. A user's own modules are imported, too."""
     program = """
