@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -115,6 +116,9 @@ def output_of(
     return done.stdout if done.returncode == 0 else None
 
 
+_freeze_once = cache(gc.freeze)
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """A block that makes what this process needs to its end, such as modules, without garbage collections.
@@ -127,8 +131,7 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # a process that does several runs also makes garbage
-            gc.freeze()
+        _freeze_once()  # a process that does several runs also makes garbage
         if enabled:
             gc.enable()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import os
 import re
 import resource
@@ -131,6 +132,7 @@ class Isolated:
 
 def _serve(connection: Connection, trace: int) -> NoReturn:
     """Answer the calls of the parent until it is gone, or a function ends the process."""
+    gc.freeze()  # or a collection of garbage would copy the parent's memory
     really_exit, me = os._exit, os.getpid()
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

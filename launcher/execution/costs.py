@@ -28,7 +28,7 @@ from launcher.application import application, shape
 from launcher.config import content, identity
 from launcher.config.hydra_compose import hidden
 from launcher.planning import freeze
-from launcher.planning.plan import Experiment, Plan, PlannedRun
+from launcher.planning.plan import Experiment, Plan, PlannedRun, one_of_each
 from launcher.run import lifecycle
 from launcher.run.folder import read_config, read_summary, run_folder, runs_folder
 from launcher.run.lifecycle import RunState, State, find_state
@@ -87,6 +87,7 @@ class History:
         self._seconds: dict[str, list[float]] = defaultdict(list)
         self._done: dict[str, list[Path]] = defaultdict(list)
         self._bytes: dict[str, float | None] = {}
+        self._expected: dict[tuple[int, int], Work] = {}
         known = [(run_folder(multirun, run_id), runs[run_id].config) for run_id in done]
         for folder, config in known + (_newest_done(multirun, runs) if len(done) < len(runs) else []):
             with suppress(OSError, ValueError, KeyError, TypeError):  # `status` reports what is wrong with it
@@ -95,6 +96,12 @@ class History:
 
     def expected(self, run: PlannedRun, begun: int = 0) -> Work:
         """What is expected of a run. begun: the steps that another run computes."""
+        key = id(run.settled), begun  # the plan keeps what has this id
+        if key not in self._expected:
+            self._expected[key] = self._expect(run, begun)
+        return self._expected[key]
+
+    def _expect(self, run: PlannedRun, begun: int) -> Work:
         app = application(run.config)
         length = app.length(run.config)
         steps = 1 if length.steps is None else length.steps  # then what one run takes is expected of the next
@@ -207,8 +214,8 @@ class Forecast:
         """states: the state of each run, by id; None: it is new."""
         done = [run_id for run_id, state in states.items() if state is not None and state.state == RunState.DONE]
         self._history, self._plan = History(planned.multirun, planned.runs, done), planned
-        shapes = {run.id: shape(run.config) for run in planned.runs.values()}
-        self.units = {run_id: asked.units for run_id, asked in shapes.items()}
+        shapes = {id(run.settled): shape(run.config) for run in one_of_each(planned.runs.values())}
+        self.units = {run.id: shapes[id(run.settled)].units for run in planned.runs.values()}
         with_devices = any(asked.devices for asked in shapes.values())
         self.unit = lifecycle.DEVICE_HOURS if with_devices else lifecycle.CPU_HOURS
         self.taken_over: dict[str, int] = {}

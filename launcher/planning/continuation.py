@@ -23,7 +23,7 @@ from launcher.files import BadRunFolder
 from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
-from launcher.run.folder import checkpoints, run_folder
+from launcher.run.folder import checkpoints, present, run_folder
 from launcher.run.lifecycle import RunState, find_state
 from launcher.text import counted, one_line
 
@@ -33,7 +33,9 @@ _TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
 
 def continued(plan: Plan) -> Plan:
     """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
-    new = [run for run in plan.runs.values() if not (run_folder(plan.multirun, run.id) / "state.json").exists()]
+    folders = {run_id: run_folder(plan.multirun, run_id) for run_id in present(plan.multirun) & plan.runs.keys()}
+    old = {run_id for run_id, folder in folders.items() if (folder / "state.json").exists()}
+    new = [run for run in plan.runs.values() if run.id not in old]
     lengths, objections = _lengths(plan) if new else [], dict[str, Sequence[Objection]]()
     outcomes = {run.id: _prefix_of(plan, run, lengths, objections) for run in new}
     return replace(

@@ -40,6 +40,11 @@ class PlannedRun:
         return {**self.settled, "seed": self.seed}
 
 
+def one_of_each(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """A run of each configuration: what does not depend on the seed is the same for the others."""
+    return [*{id(run.settled): run for run in runs}.values()]
+
+
 class Prefix(NamedTuple):
     """The id of the run whose first `step` steps another run takes over."""
 

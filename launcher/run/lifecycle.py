@@ -43,6 +43,7 @@ from launcher.run.folder import (
     find_record,
     last_final_step,
     metrics_path,
+    present,
     read_record,
     run_folder,
     runs_folder,
@@ -344,8 +345,9 @@ def known_state(folder: Path) -> State | None:
 
 
 def find_states(multirun: Path, run_ids: Iterable[str]) -> dict[str, State | None]:
-    """The state of each of these runs, as `find_state` says."""
-    return {run_id: find_state(run_folder(multirun, run_id)) for run_id in run_ids}
+    """The state of each of these runs, as `find_state` says. Of many runs, most may be new: they have no folder."""
+    there = present(multirun)
+    return {run_id: find_state(run_folder(multirun, run_id)) if run_id in there else None for run_id in run_ids}
 
 
 def is_missing(state: State | None) -> bool:
@@ -578,7 +580,7 @@ def present_state(folder: Path) -> str:
 def present_states(multirun: Path, states: Mapping[str, State | None]) -> dict[str, str]:
     """`present_state` of each run, from its state."""
     return {
-        run_id: true_state(run_folder(multirun, run_id), state.state if state else None)
+        run_id: NEW if state is None else true_state(run_folder(multirun, run_id), state.state)
         for run_id, state in states.items()
     }
 
@@ -795,9 +797,10 @@ def unfinished_seconds(device_seconds: Mapping[str, float], attempt: int, state:
 
 def spent_seconds(multirun: Path, run_ids: Iterable[str], now: float) -> dict[str, float]:
     """The device-seconds of all attempts of each run until `now`, those in its archived folders included."""
-    former = archived(multirun)
-    folders = {run_id: (run_folder(multirun, run_id), *former.get(run_id, ())) for run_id in run_ids}
-    return {run_id: sum(_spent_on(folder, now) for folder in own) for run_id, own in folders.items()}
+    folders = archived(multirun)
+    for run_id in present(multirun):
+        folders.setdefault(run_id, []).append(run_folder(multirun, run_id))
+    return {run_id: sum(_spent_on(folder, now) for folder in folders.get(run_id, ())) for run_id in run_ids}
 
 
 def _spent_on(folder: Path, now: float) -> float:

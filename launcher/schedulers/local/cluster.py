@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from launcher.application import application, shape
 from launcher.errors import Diagnostics
-from launcher.planning.plan import Plan
+from launcher.planning.plan import Plan, one_of_each
 from launcher.schedulers.batch import code_snapshot
 from launcher.schedulers.local import pool
 from launcher.schedulers.local.pool import Pool, can_fork, visible_devices
@@ -17,7 +17,7 @@ from launcher.text import counted
 def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
     """Raise InvalidPlan for runs that ask for more GPUs than this machine has."""
     here, problems = len(visible_devices()), Diagnostics()
-    configs = [plan.runs[run_id].config for run_id in run_ids]
+    configs = [run.config for run in one_of_each(plan.runs[run_id] for run_id in run_ids)]
     asked = {(*application(config).requested_in(config, "devices"), shape(config).devices) for config in configs}
     for file, key, devices in sorted(asked):
         if devices > here:
@@ -50,5 +50,6 @@ def start(order: Order) -> StartedScheduler:
 
 
 def _slots(plan: Plan, run_ids: Iterable[str]) -> list[str | None]:
-    devices = max((shape(plan.runs[run_id].config).devices for run_id in run_ids), default=0)
+    runs = one_of_each(plan.runs[run_id] for run_id in run_ids)
+    devices = max((shape(run.config).devices for run in runs), default=0)
     return pool.slots(plan.cluster.get("slots"), devices, visible_devices())

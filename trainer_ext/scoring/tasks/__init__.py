@@ -142,15 +142,15 @@ def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[R
         rule = f"the split of a row is one of {', '.join(SPLITS)}, or None"
         raise Objection("rows", unknown[0], rule, "give the row one of these")
     bounds = {name: 0.0 if name in brought else float(shares[name]) for name in (VALIDATION, TEST)}
+    hashes = [digest(row.text) for row in rows]
     of_prompt: dict[str, str] = {}
-    for row in rows:
-        hashed = digest(row.text)
+    for row, hashed in zip(rows, hashes, strict=True):
         place = int(hashed[:16], 16) / 2**64
         by_hash = TEST if place < bounds[TEST] else VALIDATION if place < bounds[TEST] + bounds[VALIDATION] else TRAIN
         of_prompt[hashed] = max(row.split or by_hash, of_prompt.get(hashed, TRAIN), key=SPLITS.index)
     divided: dict[str, list[Row]] = {name: [] for name in SPLITS}
-    for row in rows:
-        divided[of_prompt[digest(row.text)]].append(row)
+    for row, hashed in zip(rows, hashes, strict=True):
+        divided[of_prompt[hashed]].append(row)
     return {name: own if name == TRAIN else distinct(own) for name, own in divided.items()}
 
 
