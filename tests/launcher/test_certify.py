@@ -67,10 +67,16 @@ def test_a_planted_bug_is_found_and_what_it_changes_first_is_named(frozen: Path,
     assert was_ended == 1 and found is not None and (found.what, found.step) == (what, step), found
 
 
+def reached(certificate: dict[str, Any]) -> int:
+    """The number of repetitions without those of moments that came when a run had ended: the machine decides it."""
+    late = re.compile(r"killed after [\d.]+ s, which was not reached")
+    return sum(not late.fullmatch(result["how"]) for result in certificate["results"])
+
+
 def test_a_sound_trainer_is_equal_wherever_it_is_killed(frozen: Path) -> None:
     certificate = certify._certificate(frozen, None, kills=12, seed=1)
     assert certificate is not None and certificate["equal"] == certificate["of"], certificate["results"]
-    assert certificate["kills"] == 12 >= certificate["kills_in_steps"] >= 9 and 4 + 3 <= certificate["of"] < 4 + 12
+    assert certificate["kills"] == 12 >= certificate["kills_in_steps"] >= 9 and 4 + 3 <= reached(certificate) < 4 + 12
     assert certificate["edges"] == 4 * 3 + 2 * 2 and certificate["edges_killed"] == 9 and not certificate["spread"]
     assert {"data order", "prompts", "random state", "optimizer", "average"} < {*certificate["compared"]}
 
@@ -351,8 +357,8 @@ def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: i
     assert "train.log" in certificate["not_compared"] and "not compared: .hydra/config.yaml, " in output
     assert certificate["edges"] == 4 * 3  # in each step a draft, the draft when it is empty, and its name
     assert "killed at write 3 to " in certificate["results"][4]["how"]
-    reached = (5, 2) if bug != "in place" else (6, 1)  # an empty checkpoint ends the run
-    assert (certificate["of"], certificate["edges_killed"]) == reached
+    killed = (5, 2) if bug != "in place" else (6, 1)  # an empty checkpoint ends the run
+    assert (reached(certificate), certificate["edges_killed"]) == killed
     assert place.with_suffix(".txt").read_text().splitlines()[0] in output
 
 
