@@ -23,6 +23,7 @@ from analysis.sources.source import LoggedRun, as_one, below, configuration_in, 
 from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 from launcher.errors import missing
+from launcher.text import counted
 
 #: The columns that count steps in files of known tools; the first that a file has is taken.
 STEPS = (
@@ -40,6 +41,7 @@ _RUN, _CHARTED = "run", " - "
 #: A long table has a column of metrics' names, and one of their values.
 _NAME, _VALUE = (re.compile(words, re.IGNORECASE) for words in ("metric|measure|variable|key|tag|statistic", "values?"))
 _GROUP = re.compile("algo|method|group|agent|policy|model|variant", re.IGNORECASE)
+_DIGITS = re.compile(r"\s*[\d.]+\s*")
 _ATTEMPT = re.compile("attempt|restart|resum|(episode|epoch|iteration)$", re.IGNORECASE)  # columns of parts of one run
 csv.field_size_limit(1 << 24)  # characters of a cell, which may be a prompt; by default 2^17
 _SAMPLE = 5000  # rows checked of those that would overwrite each other
@@ -198,12 +200,12 @@ def _rows(
         return
     if not header:
         return
-    ended, first, places = True, math.inf, [(name, place) for place, name in enumerate(header) if name in names]
+    first, places = math.inf, [(name, place) for place, name in enumerate(header) if name in names]
+    lines: list[str] = []  # those of a row
 
-    def lines(file: TextIO) -> Iterator[str]:
-        nonlocal ended
+    def kept(file: TextIO) -> Iterator[str]:
         for line in file:
-            ended = line.endswith("\n")
+            lines.append(line)
             yield line
 
     with _text(path) as file:
@@ -212,9 +214,15 @@ def _rows(
             if not line.startswith("#"):
                 break
             comments += 1
-        reader = csv.reader(lines(file), delimiter=_delimiter(line))
+        reader = csv.reader(kept(file), delimiter=(mark := _delimiter(line)))
         for row in _readable(reader, path, problems):
-            number = comments + 1 + reader.line_num
+            number, ended = comments + 1 + reader.line_num, lines[-1].endswith("\n")
+            cells = [line.split(mark) for line in lines[1:]]
+            within = [row for row in cells if len(row) == len(header) and any(map(_DIGITS.fullmatch, row))]
+            if within and "".join(lines).count('"') % 2:  # the text does not end
+                rule = f"a quote opens, and the text after it holds {counted(len(within), 'row')}"
+                problems.add(f"line {number - len(lines) + 1}", KEY_ALONE, rule, "close the quote", path)
+            lines.clear()
             while len(row) > len(header) and not row[-1].strip():
                 row.pop()
             if not any(map(str.strip, row)):
