@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from statistics import median_low
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from analysis.data.sweep import Cell, Run
 from analysis.spec import registry
 from analysis.spec.cell import grouped, part
 from analysis.spec.metric_catalog import CLOCKS
-from analysis.spec.registry import Window
+from analysis.spec.registry import WINDOW, WINDOWS, Points, Window
 from analysis.stats import curve_summaries
 from analysis.stats.curve_summaries import NotEvaluable
 from analysis.stats.mean_curves import common_points
@@ -151,7 +152,7 @@ def common_range(
     runs: Sequence[Run],
     metric: str,
     incomplete: str,
-    window: Window,
+    window: Window | None,
     budget: float | None = None,
     axis: str = "steps",
     lengths: str | None = None,
@@ -166,8 +167,11 @@ def common_range(
     one value each, from the first of these values to the last. A metric may begin at another step in every run, as a
     budget does after its warm-up; a run whose metric begins late is left out only where its first lines are lost, or
     where it has no whole final value. own_end: each run is measured to its own end, also where it ends early.
+    window: None follows the number of points of the metric.
     """
     curves, reasons = _measured(runs, metric, incomplete)
+    counts = [steps.size for steps, _ in curves.values()] or [0]
+    window = window or Points(points=max(1, min(WINDOW, median_low(counts) // WINDOWS)))
     labels = {*shared_factors(runs), *([] if lengths is None else [lengths])}
     levels = grouped((part(run.cell, labels), run) for run in runs)
     cut_of: dict[str, Cut] = {}

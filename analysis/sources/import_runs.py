@@ -11,7 +11,6 @@ import json
 import math
 import os
 import shutil
-import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,8 +56,6 @@ _MADE = ("W&B", "MLflow")  # the formats that make a folder for each run, and ke
 _RENAME = "rename other files: lines of JSON to .jsonl, a table of text to .csv"
 _ROUNDED = 1e-3  # of the largest value: how far a log may round
 _Rows = Mapping[int, Mapping[str, Any]]  # by step
-_WINDOW = 20  # points: the steps of other tools are environment steps, episodes or updates, at any distance
-_WINDOWS = 10  # that a log has at least: in one window of a short log, every time would be its end
 
 
 @dataclass(frozen=True)
@@ -518,7 +515,7 @@ def _groups(named: Sequence[Named], baseline: str | None) -> dict[str, str]:
 
 def _section(request: ImportRequest) -> dict[str, Any]:
     """The section `analysis`, with what the options say."""
-    section = {"window": {"points": _WINDOW}, "pairing": "seed" if request.paired else "none", **request.analysis}
+    section = {"window": None, "pairing": "seed" if request.paired else "none", **request.analysis}
     if isinstance(primary := section.get("primary", {}), Mapping):  # else the settings refuse it
         given = {"metric": next(iter(request.metrics), None), "direction": request.direction}
         section["primary"] = {**primary, **{key: value for key, value in given.items() if value is not None}}
@@ -546,9 +543,6 @@ def _analysis(request: ImportRequest, runs: Sequence[LoggedRun]) -> dict[str, An
     if "metric" not in primary:
         rule = f"no metric is given; the recorded metrics are {_recorded(runs)}"
         raise BadImport(Objection("--metric", KEY_ALONE, rule, "name one of them"))
-    counts = [run.log.cells[primary["metric"]] for run in runs if primary["metric"] in run.log.cells]
-    if counts and "window" not in request.analysis:
-        section["window"] = {"points": max(1, min(_WINDOW, statistics.median_low(counts) // _WINDOWS))}
     return section
 
 

@@ -27,8 +27,10 @@ GROUP = "rlsweep.analysis"
 _DRAWINGS = "analysis.figures"  # every module there is imported before a kind of figure is looked up
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-
 _ALLOWED = "an integer 1 or more, which is a number of steps, or {points: N}, which is a number of points"
+WINDOW, WINDOWS = 20, 10  # in one window of a short log, every time would be its end
+#: What smooths where no window is declared: the steps of other tools are environment steps, episodes or updates.
+NO_WINDOW = f"{WINDOW} points, or 1/{WINDOWS} of those that a run has of the metric, if that is fewer"
 
 
 class Points(Section):

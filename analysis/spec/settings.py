@@ -22,7 +22,7 @@ from analysis.spec.cell import Cell
 from analysis.spec.figure_spec import Direction, Picture, curves
 from analysis.spec.hypothesis import Declared, Hypothesis, Target, check_references, hypothesis
 from analysis.spec.metric_catalog import WIN_RATE, describe
-from analysis.spec.registry import Window
+from analysis.spec.registry import NO_WINDOW, Window
 from analysis.spec.validation import (
     Context,
     Listed,
@@ -229,7 +229,7 @@ class Settings(Section):
     test: _Test = Field(None, validate_default=True, description="a test of the pairing, or null")
     incomplete: Literal["exclude", "carry"] = "exclude"
     end: Literal["common", "own"] = "common"
-    window: Window = 20
+    window: Window | None = Field(20, description=f"a window, or null: {NO_WINDOW}")
     normalize: dict[str, References] = Field({}, description="a mapping such as {Pong: [-20.7, 14.6]}")
     select: dict[str, Literal["best"]] = Field({}, description="a mapping such as {lr: best}")
     sequential: Sequential | None = Field(None, validate_default=True, description="how seeds are added, or null")

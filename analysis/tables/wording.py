@@ -14,7 +14,7 @@ from analysis.spec.cell import grouped
 from analysis.spec.declaration import Registration
 from analysis.spec.hypothesis import Hypothesis
 from analysis.spec.metric_catalog import capital, describe
-from analysis.spec.registry import Points, Window
+from analysis.spec.registry import NO_WINDOW, Points, Window
 from analysis.spec.settings import Settings
 from analysis.spec.validation import counted, some
 from analysis.stats import power
@@ -367,8 +367,10 @@ def all_levels(settings: Settings) -> list[str]:
 # ---------------------------------------------------------------- windows
 
 
-def declared_window(declared: Window) -> str:
+def declared_window(declared: Window | None) -> str:
     """A window as the experiment declares it: 20 steps, or 5 points."""
+    if declared is None:
+        return NO_WINDOW
     return counted(declared.points, "point") if isinstance(declared, Points) else counted(declared, "step")
 
 

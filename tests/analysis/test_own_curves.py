@@ -80,6 +80,27 @@ def test_times_of_short_logs_are_those_of_their_curves(report: Any, points: int,
         assert measured(record, "time_to", group)["mean"] == pytest.approx(time, abs=25 + window / 2)
 
 
+def test_where_none_is_declared_the_window_of_each_metric_follows_its_own_points(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An evaluation at each 50th of 1000 steps has 20 values, whichever metric comes first."""
+    for group, slow in (("base", 1.0), ("A", 0.5)):
+        for seed in range(3):
+            rows = [f"{t},0.5,{'' if t % 50 else t / slow}" for t in range(1, 1001)]
+            (log := tmp_path / group / f"seed{seed}" / "metrics.csv").parent.mkdir(parents=True)
+            log.write_text("\n".join(["step,acc,score", *rows]) + "\n")
+    into = tmp_path / "study" / "x"
+    for metrics in (["acc", "score"], ["score", "acc"]):
+        asked = {"paths": [str(tmp_path / group) for group in ("base", "A")], "into": str(into), "metric": metrics}
+        asked["analysis"] = {"time_to": [{"metric": "score", "at": 500, "direction": "higher"}]}
+        (tmp_path / "study.yaml").write_text(yaml.safe_dump(asked))
+        assert main(["report", str(tmp_path / "study.yaml")]) == 0
+        record = json.loads((into / "report" / "report.json").read_text())
+        found = {row["group"]: row["mean"] for row in record["tables"]["main"] if row["summary"] == "time_to"}
+        assert found == {"base": 525, "A": 275}, metrics  # where the mean of two points is 500
+        assert "20 points, or 1/10 of those that a run has" in (into / "report" / "index.html").read_text()
+
+
 def test_a_group_that_begins_where_the_other_ends_has_no_final_value(report: Any) -> None:
     record, text = report(
         base=(range(0, 1001, 10), lambda step: step / 1000),
