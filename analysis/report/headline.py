@@ -222,23 +222,23 @@ def _measured(study: Study) -> str:
 
 
 def _statement(study: Study, leader: Comparison, compared: int) -> str:
-    """The leading difference in words: a finding if the test has decided it, else only the largest of those compared.
+    """The leading difference in words: a finding if the test has decided it, else only the most favourable one.
     compared: how many comparisons have a difference."""
     block, label = study.primary, study.sweep.label(leader.group)
     measure, base, amount = block.measure, study.sweep.label(leader.baseline), _difference(study, leader)
     gain = measure.sign * leader.difference
     decided = leader.outcome in (Outcome.HIGHER, Outcome.LOWER)
+    chosen = f"{'most favourable' if measure.better else 'highest'} of {compared} differences"
     if measure.better is not None and gain <= 0 and not (decided and compared == 1):
         which = "method" if compared == len(block.comparisons) else "compared method"
         text = f"No {which} is better than {base} in the {measure.title}; the closest is {label}: {amount}."
     elif decided:
         how = ("better", "worse") if measure.better else ("higher", "lower")
-        among = f", with the largest difference among {compared}" if compared > 1 else ""
+        among = f", with the {chosen}" if compared > 1 else ""
         among += wording.if_normal(leader.contrast)
         text = f"{label} is {how[gain <= 0]} than {base} in the {measure.title}{among}: {amount}."
     elif compared > 1:
-        text = f"The largest difference in the {measure.title}, chosen among {compared}, is that of {label}, and it is "
-        text += f"not decided: {amount}."
+        text = f"The {chosen} in the {measure.title} is that of {label}, and it is not decided: {amount}."
     else:
         text = f"Whether {label} changes the {measure.title} is not decided: {amount}."
     if compared > 1 and leader.interval is not None and leader.level > study.settings.alpha / compared:

@@ -188,6 +188,9 @@ ANSWERS = {
         )
         for decided in (True, False)
     },
+    "the largest difference is unfavourable": Scenario(
+        at({"A": 0 * LUCK, "B": LUCK, "C": LUCK[::-1] / 2 - 4}), ("A", "B", "C"), range(6),
+    ),
     **{
         f"power, {family}": Scenario(
             at(dict(zip("ABCDE", NORMAL, strict=True))), tuple("ABCDE"), range(10), asked={**ASKED, "family": family},
