@@ -519,7 +519,8 @@ def _section(request: ImportRequest) -> dict[str, Any]:
     if isinstance(primary := section.get("primary", {}), Mapping):  # else the settings refuse it
         given = {"metric": next(iter(request.metrics), None), "direction": request.direction}
         section["primary"] = {**primary, **{key: value for key, value in given.items() if value is not None}}
-    return {**section, "metrics": list(request.metrics)} if request.metrics else section
+    more = section.get("metrics", [])
+    return {**section, "metrics": [*request.metrics, *more]} if request.metrics and isinstance(more, list) else section
 
 
 def _asked(request: ImportRequest) -> set[str]:

@@ -229,6 +229,9 @@ def test_metrics_that_are_not_asked_for_are_named_and_not_read(capsys: pytest.Ca
     assert [sorted(run.curves.values) for run in sweep.runs] == 2 * [["acc", "cost/flops"], ["acc", "time/step"]]
     assert report("a", "b", "--metric", "acc", "--metric", "loss") == 0
     assert "loss" in read_sweep(INTO).runs[0].curves.values
+    Path("study.yaml").write_text("paths: [a, b]\nmetric: acc\nanalysis: {metrics: [loss, acc]}\n")
+    assert report() == 0
+    assert read_sweep(INTO).asked().metrics == ("acc", "loss")
 
 
 def test_what_is_not_known_is_asked_for(capsys: pytest.CaptureFixture[str], worded: Worded) -> None:
@@ -265,6 +268,8 @@ def test_a_file_holds_the_same_and_the_section_analysis(capsys: pytest.CaptureFi
         "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {famly: bh}\n",
         "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {primary: 3}\n",
         "paths: [runs_a, runs_b]\nmetric: [acc, loss]\n",
+        "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {metrics: [loss]}\n",
+        "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {metrics: loss}\n",
     ):
         Path("study.yaml").write_text(wrong)
         assert report() == 2
