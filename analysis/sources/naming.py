@@ -120,7 +120,9 @@ def in_names(runs: Sequence[LoggedRun], naming: Naming) -> dict[str, dict[str, s
 
     A group is the rest of a name, without the folders that all have, and without the levels of a table's rows.
     """
-    parts = [(run.group or run.name.removesuffix("/".join(["", *run.texts.values()]))).split("/") for run in runs]
+    keys = (naming.seed, *naming.factors)  # of a table whose columns are runs, the level is the name
+    ends = ["/".join(["", *(text for key, text in run.texts.items() if key in keys)]) for run in runs]
+    parts = [(run.group or run.name.removesuffix(end)).split("/") for run, end in zip(runs, ends, strict=True)]
     while min(map(len, parts)) > 1 and len({part[0] for part in parts}) == 1:
         parts = [part[1:] for part in parts]
     texts = ["/".join(part) for part in parts]

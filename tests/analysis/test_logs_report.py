@@ -206,6 +206,17 @@ def test_names_of_tables_with_the_levels_of_a_factor_say_group_and_seed() -> Non
     assert found == {*itertools.product(("a2c", "ppo"), (4, 6), ((("env", "Pong"),), (("env", "s1"),)))}
 
 
+@pytest.mark.parametrize("column", ["{}-seed{}", "{} s{} - acc"])
+@pytest.mark.parametrize("path", ["acc.csv", "."])
+def test_the_columns_of_a_table_that_are_runs_say_group_and_seed(column: str, path: str) -> None:
+    names = [*itertools.product(("a2c", "ppo"), (4, 6))]
+    Path("t").mkdir()
+    header = ",".join(["step", *(column.format(*name) for name in names)])
+    Path("t/acc.csv").write_text("\n".join([header, "1,1,2,3,4", "2,1,2,3,4"]) + "\n")
+    assert report(f"t/{path}", "--metric", "acc") == 0
+    assert [(run.group, run.seed) for run in read_sweep(INTO).runs] == names
+
+
 def test_seeds_are_those_of_the_configurations_if_they_tell_the_runs_of_a_group_apart() -> None:
     for seeds, expected in (((7, 5), [5, 7]), ((7, 7), [1, 2]), ((7, "x"), [1, 2])):
         for number, seed in enumerate(seeds):
