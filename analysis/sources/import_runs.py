@@ -368,7 +368,8 @@ def _not_read(passed: Mapping[Path, str], runs: Sequence[LoggedRun]) -> list[str
     """The files beside the logs, or of the name of one in another folder, that are not read, and why."""
     logs = [Path(str(run.log.place)) for run in runs]
     folders, called = {place for log in logs for place in (log, log.parent)}, {log.name for log in logs}
-    beside = [path for path in sorted(passed) if path.is_dir() or path.parent in folders or path.name in called]
+    unread = sorted(passed.keys() - {*logs})
+    beside = [path for path in unread if path.is_dir() or path.parent in folders or path.name in called]
     why = grouped((passed[path], os.path.relpath(path)) for path in beside)
     said = [f"{some(paths, _DIFFER)} ({reason})" for reason, paths in why.items()]
     return [f"Not read: {some(said, _DIFFER, '; ', '; and ')}."] if said else []
@@ -405,6 +406,8 @@ def _read(
             kept = {path: name for path, name in sorted(places.get(kind, {}).items())
                     if path not in seen and (path in better) is beaten}  # fmt: skip
             seen |= kept.keys()
+            for path in filter(Path.is_file, better if refused is None else ()):
+                pass_over(path, "another log of its run counts; give the file as a PATH to read it")
             apart = grouped((run_name, (path, run_name)) for path, run_name in kept.items()).values()
             for part in [kept] if refused is None else map(dict, apart):
                 try:
@@ -551,7 +554,9 @@ def _check_recorded(request: ImportRequest, metrics: Sequence[str], runs: Sequen
     recorded = frozenset().union(*(run.log.recorded for run in runs))
     read = frozenset().union(*(run.log.cells for run in runs))
     option = f"{request.file}:" if request.file else "--metric"
-    rule = f"no run recorded this metric; the recorded metrics are {_recorded(runs)}"
+    not_read = [f". {said.rstrip('.')}" for said in _not_read(PASSED.get() or {}, runs)]
+    where = " in the logs that were read" if not_read else ""
+    rule = f"no run recorded this metric{where}; the recorded metrics are {_recorded(runs)}{''.join(not_read)}"
     wrong = Diagnostics()
     for metric in metrics:
         cells = dict.fromkeys(run.log.left_out[metric] for run in runs if metric in run.log.left_out)

@@ -516,6 +516,22 @@ def test_a_file_above_several_runs_hides_none_of_them(capsys: pytest.CaptureFixt
     assert "Not read: tables/ppo (it has no step, and other runs are below it)." in capsys.readouterr().out
 
 
+def test_a_log_that_another_one_of_its_run_stands_for_is_named_and_can_be_given(
+    capsys: pytest.CaptureFixture[str], worded: Worded
+) -> None:
+    for group, seed in itertools.product("ab", range(2)):
+        events(f"{group}/run_{seed}", loss=[1.0, seed])
+        percent(f"{group}/run_{seed}/progress.csv", 0.1 * seed)
+    assert report("a", "b", "--metric", "acc") == 2
+    worded(capsys.readouterr().err)
+    assert report("a", "b", "--metric", "loss") == 0
+    plan = json.loads((INTO / "plan.json").read_text())
+    assert "Not read: a/run_0/progress.csv, a/run_1/progress.csv, b/run_0/progress.csv" in plan["notes"][-1]
+    assert report("a=a/*/progress.csv", "b=b/*/progress.csv", "--metric", "acc") == 0
+    assert report("loss=a", "acc=a/*/progress.csv", "--metric", "acc", "--metric", "loss") == 0
+    assert "Not read" not in capsys.readouterr().out.rpartition("Does")[2]
+
+
 def test_a_group_of_several_formats_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     for seed in range(2):
         events(f"tb/{seed}", acc=[0.5, 0.6 + seed])
