@@ -82,6 +82,7 @@ def _report(chosen: argparse.Namespace) -> int:
     from analysis.judging.commands import as_declared
     from analysis.report import decided, terminal, write
     from analysis.report.paper import write_paper
+    from analysis.sources import log
 
     given = _given(chosen)
     folder = Path(chosen.paths[0]) if len(chosen.paths) == 1 and given.keys() <= _OF_PLANS else None
@@ -91,7 +92,7 @@ def _report(chosen: argparse.Namespace) -> int:
         given = {}  # which the plan has
     code = as_declared(folder) if chosen.judge else 0  # a report without win rates says so
     with uncollected():  # millions of objects
-        asked = given.get("metric", ()), given.get("direction")
+        asked = tuple(map(log.written, given.get("metric", ()))), given.get("direction")
         written = write(folder, chosen.figures, given.get("baseline"), *asked)
         paper = f"Paper: {write_paper(written)}\n" if chosen.format == "paper" else ""
         paper += "".join(f"{line}\n" for line in said and ["", *said])

@@ -523,7 +523,7 @@ def _section(request: ImportRequest) -> dict[str, Any]:
         given = {"metric": next(iter(request.metrics), None), "direction": request.direction}
         section["primary"] = {**primary, **{key: value for key, value in given.items() if value is not None}}
     more = section.get("metrics", [])
-    return {**section, "metrics": [*request.metrics, *more]} if request.metrics and isinstance(more, list) else section
+    return {**section, "metrics": [*more, *request.metrics]} if request.metrics and isinstance(more, list) else section
 
 
 def _asked(request: ImportRequest) -> set[str]:

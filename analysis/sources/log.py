@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.sources.notation import number
-from analysis.spec.validation import KEY_ALONE, BadPlan, Objection
+from analysis.spec.validation import APART, KEY_ALONE, BadPlan, Objection
 from launcher.run.folder import histograms_path, metrics_path
 
 _SHORT = 2  # steps: an attempt that repeats its first step after so few is not a resumed run
 _FALLS = 4
 _LISTED = 3
-_APART = re.compile(r"[\s|]")  # no part of a metric's key
 #: What may count the steps by its name: global_step, time/total_timesteps, episode; not eval_steps_per_second.
 _COUNTER = re.compile(r"step(?!s?_per_sec)|(?:episode|epoch|iteration|update|frame)s?$", re.IGNORECASE)
 _OWN_KEYS = ("step", "attempt", "time")  # keys of metrics.jsonl; a metric of this name becomes log/NAME
@@ -331,4 +330,4 @@ def called(asked: str | None, names: Iterable[str]) -> str | None:
 
 def written(metric: str) -> str:
     """The name of a metric in metrics.jsonl."""
-    return f"log/{metric}" if metric in _OWN_KEYS else _APART.sub("_", metric)
+    return f"log/{metric}" if metric in _OWN_KEYS else APART.sub("_", metric)

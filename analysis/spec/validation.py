@@ -18,7 +18,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 NO_SUCH_KEY = "no such key"
 _MOST = 20  # objections in a message
-_ANY_METRIC = re.compile(r"[^\s|]+")  # whatever another tool calls it
+APART = re.compile(r"[\s|]")  # no part of a metric's key, whatever another tool calls it
 _OWN_METRIC = "[a-z_]+(/[A-Za-z0-9_@]+)+"  # the keys that the trainer writes
 _BOUNDS = {
     "exclusiveMinimum": "above {}",
@@ -104,9 +104,11 @@ def context_of(info: ValidationInfo) -> Context:
 
 
 def check_metric(key: str, info: ValidationInfo) -> str:
-    if not (re.fullmatch(_OWN_METRIC, key) if context_of(info).own_metrics else _ANY_METRIC.fullmatch(key)):
-        raise PydanticCustomError("metric", "not a metric's key")
-    context = context_of(info)
+    context, name = context_of(info), APART.sub("_", key)
+    if not (re.fullmatch(_OWN_METRIC, key) if context.own_metrics else key and key == name):
+        formula = re.search(r"\||\s[*/+-]", key)  # of metrics, where one alone is asked for
+        fix = {} if context.own_metrics or not key or formula else {"fix": f"write {name}"}
+        raise PydanticCustomError("metric", "not a metric's key", fix)
     if context.written and context.unwritten and len(context.lacking(key)) == len(context.written):
         raise refusal(*context.unwritten(key))
     return key
@@ -287,7 +289,8 @@ def _objection(
     if "properties" in fragment and not isinstance(given, Mapping):
         below = ", ".join(f"{key}.{name}" for name in fragment["properties"])
         return Objection(key, given, "must be a mapping", f"set one of {below}")
-    return Objection(key, KEY_ALONE if "[key]" in location else given, f"must be {needed}", f"give {needed}")
+    value, fix = KEY_ALONE if "[key]" in location else given, context.get("fix", f"give {needed}")
+    return Objection(key, value, f"must be {needed}", fix)
 
 
 def _resolved(whole: Mapping[str, Any], fragment: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -281,6 +281,7 @@ def test_a_file_holds_the_same_and_the_section_analysis(capsys: pytest.CaptureFi
         "paths: [runs_a, runs_b]\nmetric: [acc, loss]\n",
         "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {metrics: [loss]}\n",
         "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {metrics: loss}\n",
+        "paths: [runs_a, runs_b]\nmetric: acc\nanalysis: {metrics: [mean acc], figures: [acc, {levels: a b}]}\n",
     ):
         Path("study.yaml").write_text(wrong)
         assert report() == 2

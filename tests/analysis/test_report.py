@@ -155,6 +155,7 @@ def test_tables_hold_raw_numbers_and_results_are_tidy(plain: Reported) -> None:
     [
         (None, "", 2, "analysis.primary.metric: no metric is declared; the recorded metrics are loss, val/acc. Fix: "),
         (None, "los", 2, " = 'los': no run has recorded it; the recorded metrics are loss, val/acc. Fix: "),
+        (None, "the acc", 2, " = 'the_acc': no run has recorded it; the recorded metrics are "),
         ("acc", "", 2, "no run has recorded it; the recorded metrics are val/acc, loss. Fix: rlsweep report "
                        "multirun/quickstart --metric val/acc\n"),
         (None, "val/acc", 0, "* The metric is val/acc, as --metric says; the plan declares none."),
