@@ -326,7 +326,7 @@ def test_a_cell_may_hold_a_long_prompt_and_a_quote_that_swallows_a_file_is_refus
         assert "cannot be read: field larger than field limit" in refusal(BadImport, lambda: read("CSV", tmp_path))
     finally:
         csv.field_size_limit(limit)
-    said = "line 2: a quote opens, and the text after it holds 1000 rows. Fix: close the quote"
+    said = "line 2: a quote opens here and none closes it, so it swallows 1000 or more rows. Fix: close the quote"
     assert said in refusal(BadImport, lambda: read("CSV", tmp_path))
     (cut := tmp_path / "cut").mkdir()
     (cut / "a-s0.csv").write_text('step,reward,prompt\n1,0.5,"x\ny, z"\n2,0.75,"cut, in a text\nof the last, two,\n')

@@ -23,7 +23,6 @@ from analysis.sources.source import LoggedRun, as_one, below, configuration_in, 
 from analysis.spec.cell import grouped
 from analysis.spec.validation import KEY_ALONE, Diagnostics, Objection, some
 from launcher.errors import missing
-from launcher.text import counted
 
 #: The columns that count steps in files of known tools; the first that a file has is taken.
 STEPS = (
@@ -220,7 +219,7 @@ def _rows(
             cells = [line.split(mark) for line in lines[1:]]
             within = [row for row in cells if len(row) == len(header) and any(map(_DIGITS.fullmatch, row))]
             if within and "".join(lines).count('"') % 2:  # the text does not end
-                rule = f"a quote opens, and the text after it holds {counted(len(within), 'row')}"
+                rule = f"a quote opens here and none closes it, so it swallows {len(within)} or more rows"
                 problems.add(f"line {number - len(lines) + 1}", KEY_ALONE, rule, "close the quote", path)
             lines.clear()
             while len(row) > len(header) and not row[-1].strip():
