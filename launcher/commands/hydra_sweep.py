@@ -40,7 +40,7 @@ from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.project import CONF, EXIT_FINE, ROOT
 from launcher.run import catalog
 from launcher.run.folder import RESERVED, attempt_folder, can_be_named, read_config, read_summary, run_folder
-from launcher.run.lifecycle import RunState, State, find_state, read_state
+from launcher.run.lifecycle import State, find_state, is_done, read_state
 from launcher.schedulers.local.pool import visible_devices
 from launcher.secrets import mask
 from launcher.worker import hydra_job
@@ -275,14 +275,13 @@ class _JobReturn(JobReturn):  # type: ignore[misc]
 def _result(plan: Plan, job: Job, compositions: Compositions) -> JobReturn:
     """What Hydra's launchers return for a job."""
     folder = run_folder(plan.multirun, job.run)
-    state = find_state(folder)
     result = _JobReturn(overrides=list(job.overrides), working_dir=str(folder / hydra_job.FOLDER))
     start = plan.runs[job.run].config["start"]
     result.task_name = start["name"]
     result.compose = lambda: hydra_job.numbered(compositions.whole(job.overrides), start, result.working_dir)
     result.status = JobStatus.FAILED
     result.return_value = RuntimeError(f"{folder} is not done")
-    if state is not None and state.state == RunState.DONE:
+    if is_done(find_state(folder)):
         with suppress(BadRunFolder):  # which the sweep has counted and named
             result.return_value = read_summary(folder).get("value")
             result.status = JobStatus.COMPLETED

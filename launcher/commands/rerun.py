@@ -33,4 +33,4 @@ def run(given: argparse.Namespace) -> int:
         print(f"{run_id} archived as {archived}", flush=True)
         return True
 
-    return run_again(given, "rerun", "rerun", lambda run_id: True, prepare)
+    return run_again(given, "rerun", "rerun", prepare)

@@ -27,7 +27,7 @@ from launcher.files import BadRunFolder
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_USAGE, ROOT, root
 from launcher.run import catalog, lifecycle
 from launcher.run.folder import read_config, run_folder
-from launcher.run.lifecycle import RETRYABLE, RunState, find_state, known_state, write_state
+from launcher.run.lifecycle import RETRYABLE, find_state, is_done, known_state, write_state
 from launcher.secrets import MASK
 from launcher.text import counted
 
@@ -41,26 +41,16 @@ arguments = selection.add
 def run(given: argparse.Namespace) -> int:
     """Resume the named runs that are not done; the exit code. With --json, print retried (run ids), commands and
     exit_code; the sweep then prints to standard error."""
-
-    def chosen(run_id: str) -> bool:
-        state = find_state(run_folder(given.multirun, run_id))
-        return state is None or state.state != RunState.DONE
-
-    return run_again(given, "resume", "retried", chosen, lambda run_id: reset(given.multirun, run_id))
+    return run_again(given, "resume", "retried", lambda run_id: reset(given.multirun, run_id))
 
 
-def run_again(
-    given: argparse.Namespace,
-    verb: str,
-    done: str,
-    is_chosen: Callable[[str], bool],
-    prepare: Callable[[str], bool],
-) -> int:
-    """Prepare those named runs whose ids `is_chosen` accepts, and run their experiments' commands; the exit code.
+def run_again(given: argparse.Namespace, verb: str, done: str, prepare: Callable[[str], bool]) -> int:
+    """Prepare the named runs, and run their experiments' commands; the exit code.
 
-    `prepare` makes a run planned again, and returns whether it did. verb: "resume", or "rerun" if runs begin anew;
-    done: the key of the prepared runs in the JSON object. `rerun=changed` and `accept_code=true` among the names are
-    added to the commands, as each spells them. Usage: a name is unknown, or a command cannot be repeated.
+    `prepare` makes a run planned again, and returns whether it did. verb: "resume", which leaves out done runs, or
+    "rerun" if runs begin anew; done: the key of the prepared runs in the JSON object. `rerun=changed` and
+    `accept_code=true` among the names are added to the commands, as each spells them. Usage: a name is unknown, or a
+    command cannot be repeated.
     """
     from launcher.execution import checks
     from launcher.planning import freeze
@@ -73,7 +63,7 @@ def run_again(
     multirun: Path = given.multirun
     ids = catalog.resolve(multirun, names)
     commands = _commands(multirun, names, ids, choices)
-    chosen = [run_id for run_id in ids if is_chosen(run_id)]
+    chosen = [run_id for run_id in ids if verb == "rerun" or not is_done(find_state(run_folder(multirun, run_id)))]
     prepared: list[str] = []
     with _stdout_to_stderr() if given.json else contextlib.nullcontext():
         try:
@@ -223,4 +213,4 @@ def reset(multirun: Path, run_id: str) -> bool:
         state = find_state(folder)
         if state is not None and state.state in RETRYABLE:
             write_state(folder, lifecycle.retried(state))
-        return state is None or state.state != RunState.DONE
+        return not is_done(state)

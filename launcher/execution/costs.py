@@ -31,7 +31,7 @@ from launcher.planning import freeze
 from launcher.planning.plan import Experiment, Plan, PlannedRun, one_of_each
 from launcher.run import lifecycle
 from launcher.run.folder import read_config, read_summary, run_folder, runs_folder
-from launcher.run.lifecycle import RunState, State, find_state
+from launcher.run.lifecycle import RunState, State, find_state, is_done
 from launcher.schedulers import protocol
 from launcher.status import tables
 from launcher.text import byte_size, duration, hours, more_than, say
@@ -162,8 +162,7 @@ def _newest_done(multirun: Path, without: Collection[str]) -> list[tuple[Path, d
     done = []
     for folder in (Path(path) for _, path in heapq.nlargest(OTHERS, changed)):
         with suppress(OSError, ValueError, KeyError, TypeError):  # `status` reports what is wrong with it
-            state = find_state(folder)
-            if state is not None and state.state == RunState.DONE:
+            if is_done(find_state(folder)):
                 done.append((folder, read_config(folder)))
     return done
 
@@ -212,7 +211,7 @@ class Forecast:
 
     def __init__(self, planned: Plan, states: Mapping[str, State | None]) -> None:
         """states: the state of each run, by id; None: it is new."""
-        done = [run_id for run_id, state in states.items() if state is not None and state.state == RunState.DONE]
+        done = [run_id for run_id, state in states.items() if is_done(state)]
         self._history, self._plan = History(planned.multirun, planned.runs, done), planned
         shapes = {id(run.settled): shape(run.config) for run in one_of_each(planned.runs.values())}
         self.units = {run.id: shapes[id(run.settled)].units for run in planned.runs.values()}
@@ -222,7 +221,7 @@ class Forecast:
         self.left: dict[str, Work] = {}
         for run in planned.runs.values():
             state = states[run.id]
-            if state is not None and state.state == RunState.DONE:
+            if is_done(state):
                 continue
             if run.id in planned.prefixes:
                 self.taken_over[run.id] = planned.prefixes[run.id].step

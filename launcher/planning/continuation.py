@@ -24,7 +24,7 @@ from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
 from launcher.run.folder import checkpoints, present, run_folder
-from launcher.run.lifecycle import RunState, find_state
+from launcher.run.lifecycle import find_state, is_done
 from launcher.text import counted, one_line
 
 # To parse ten thousand files as YAML takes half a minute, but few of them have different sections `trainer`.
@@ -90,7 +90,7 @@ def _judged(
     folder, begin = run_folder(plan.multirun, shorter), f"although {counted(steps, 'step')} are done, because"
     with suppress(BadRunFolder):  # `status` reports what is wrong with it
         state = find_state(folder)
-        if state is None or state.state != RunState.DONE:
+        if not is_done(state):
             return None
         if steps not in dict(checkpoints(folder)):
             fix = "`gc --keep last`, the default, keeps the last checkpoints of done runs"

@@ -251,10 +251,9 @@ def _results(
 
 def _has_result(folder: Path) -> bool:
     try:
-        state = find_state(folder)
+        return lifecycle.is_done(find_state(folder))
     except files.BadRunFolder:
         return True  # what cannot be read may have been a result
-    return state is not None and state.state == RunState.DONE
 
 
 def _read_declarations(path: Path) -> list[dict[str, Any]]:

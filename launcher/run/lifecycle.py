@@ -32,7 +32,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from launcher.files import BadRunFolder, fsync_folder
 from launcher.run.folder import (
@@ -348,6 +348,11 @@ def find_states(multirun: Path, run_ids: Iterable[str]) -> dict[str, State | Non
     """The state of each of these runs, as `find_state` says. Of many runs, most may be new: they have no folder."""
     there = present(multirun)
     return {run_id: find_state(run_folder(multirun, run_id)) if run_id in there else None for run_id in run_ids}
+
+
+def is_done(state: State | None) -> TypeGuard[State]:
+    """Whether a run exists, and is done."""
+    return state is not None and state.state == RunState.DONE
 
 
 def is_missing(state: State | None) -> bool:

@@ -26,7 +26,7 @@ from launcher.run.folder import (
     responses_path,
     run_folder,
 )
-from launcher.run.lifecycle import RunState, State, known_state
+from launcher.run.lifecycle import State, known_state
 
 
 def attempts(folder: Path, state: State) -> int:
@@ -46,8 +46,7 @@ def adopt(folder: Path, state: State) -> State:
     source, step = _source(folder, state), state.prefix_step or 0
     with suppress(FileNotFoundError), lifecycle.locked(source):  # `gc` deletes checkpoints under this lock
         before, checkpoint = known_state(source), dict(checkpoints(source)).get(step)
-        is_done = before is not None and before.state == RunState.DONE and not whole.problem(source, before)
-        if before and is_done and checkpoint is not None:
+        if lifecycle.is_done(before) and not whole.problem(source, before) and checkpoint is not None:
             _take_logs(source, folder, step)
             _take_checkpoint(checkpoint, folder, step)
             return state.replace(code=before.code)
