@@ -53,12 +53,8 @@ def _shown(multirun: Path, standings: Sequence[Standing]) -> Iterator[str]:
         yield from _groups(standing)
         yield from _explained(multirun, standing)
         return
-    left = {
-        standing.experiment: duration(standing.remaining_seconds)
-        for standing in standings
-        if standing.remaining_seconds is not None
-    }
-    counts = {standing.experiment: standing.states for standing in standings}
+    left = {one.experiment: duration(one.remaining_seconds) for one in standings if one.remaining_seconds is not None}
+    counts = {one.experiment: one.states for one in standings}
     yield from tables.counts(counts, {"left": left} if left else {}, first="experiment")
 
 

@@ -24,7 +24,7 @@ from launcher.planning.planner import AddedSeeds
 from launcher.project import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, python_path, spelled
 from launcher.run import catalog, launch_record, lifecycle
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State
+from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State, is_done
 from launcher.schedulers.hydra_launcher import HydraLauncher
 from launcher.schedulers.protocol import Cluster, Order, SchedulerError, StartedScheduler
 from launcher.status import standing
@@ -54,7 +54,7 @@ class Swept:
             return EXIT_INTERRUPTED
         if self.outcome.detached:
             return EXIT_FAILED if self.outcome.left_out else EXIT_FINE
-        done = all(state is not None and state.state == RunState.DONE for state in self.states.values())
+        done = all(map(is_done, self.states.values()))
         reported = self.reports is not None and not any(self.reports)
         return EXIT_FINE if done and reported and not self.outcome.tripped and not self.damaged else EXIT_FAILED
 
@@ -201,16 +201,11 @@ def _carry_through(
     budget = None
     if plan.budget is not None:
         budget = Budget(plan.multirun, plan.budget, forecast.left, forecast.spent_seconds)
+    breaker = plan.cluster.get("breaker")
     with interruptible(display.say) as interruption:
+        titles = {run_id: catalog.title(entries[run_id].model_dump()) for run_id in run_ids}
         reconciler = Reconciler(
-            plan.multirun,
-            started.scheduler,
-            display,
-            {run_id: catalog.title(entries[run_id].model_dump()) for run_id in run_ids},
-            forecast.units,
-            launched,
-            plan.cluster.get("breaker"),
-            budget,
+            plan.multirun, started.scheduler, display, titles, forecast.units, launched, breaker, budget
         )
         if started.detached is None:
             return reconciler.run(run_ids, interruption)
@@ -223,7 +218,7 @@ def _carry_through(
 def _say_done(plan: Plan) -> None:
     """Print how many runs of each experiment are done, where a launch has nothing to run."""
     states = lifecycle.find_states(plan.multirun, plan.runs)
-    done = {run_id for run_id, state in states.items() if state is not None and state.state == RunState.DONE}
+    done = {run_id for run_id, state in states.items() if is_done(state)}
     for experiment in plan.experiments:
         members = experiment.members.keys()
         print(f"{experiment.name}: {len(done & members)} of {len(members)} runs are done", flush=True)

@@ -161,10 +161,8 @@ def _layout(planning: Planning, root: Root, spec: ExperimentSpec) -> _Layout:
         **{key: (where, f"experiment.zip.{name}.{key}") for name, keys in spec.zip.items() for key in keys},
         **{key: (COMMAND_LINE, key) for key in (*fixed, *given.value_factors)},
     }
-    groups = {}
-    for name, group in spec.groups.items():
-        if (resolved := _resolved_group(planning, spec, where, name, group)) is not None:
-            groups[name] = resolved
+    resolved = {name: _resolved_group(planning, spec, where, name, group) for name, group in spec.groups.items()}
+    groups = {name: group for name, group in resolved.items() if group is not None}
     return _Layout(root, spec, factors, fixed, scaled, chosen, places, groups)
 
 

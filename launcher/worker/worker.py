@@ -58,10 +58,7 @@ def launcher_gone() -> Reason:
 
 
 def execute(
-    folder: Path,
-    launch: Launch | None = None,
-    orphaned: Callable[[], Reason] = launcher_gone,
-    nodes: Nodes = ONE,
+    folder: Path, launch: Launch | None = None, orphaned: Callable[[], Reason] = launcher_gone, nodes: Nodes = ONE
 ) -> int:
     """Do one attempt at a frozen run, alone or of a launch, in this process, and return a WorkerExit.
 

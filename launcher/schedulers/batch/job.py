@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,10 +71,8 @@ class Task:
 
     def reason(self, number: int) -> tuple[FailureKind, str]:
         """Why the system sent this signal."""
-        return self.time_out(time.monotonic() - self.began) or (
-            FailureKind.PREEMPTED,
-            f"{lifecycle.signal_name(number)} from the batch system",
-        )
+        sent = f"{lifecycle.signal_name(number)} from the batch system"
+        return self.time_out(time.monotonic() - self.began) or (FailureKind.PREEMPTED, sent)
 
     def requeue(self) -> None:
         """Return this job to the queue, to continue its run later. Otherwise the launcher submits the run again."""
@@ -140,10 +139,8 @@ class Task:
             state = read_state(self.folder)
             ours = state.launch_id == self.token and lifecycle.live_claim(self.folder) is None
             if ours and state.state == RunState.PREEMPTED and (state.message or "").startswith("signal "):
-                counts = dict(state.failure_counts)
-                counts[FailureKind.PREEMPTED] = counts.get(FailureKind.PREEMPTED, 1) - 1
-                counts = {name: count for name, count in counts.items() if count}
-                before = state.replace(failure_counts=counts)
+                counts = Counter(state.failure_counts) - Counter([FailureKind.PREEMPTED])
+                before = state.replace(failure_counts=dict(counts))
                 self._write_end(before, kind, message, lifecycle.progressed(self.folder, state))
 
     def _fail_if_never_started(self) -> None:

@@ -316,12 +316,9 @@ class BatchScheduler:
 
     def _waiting(self) -> list[_Submitted]:
         """The runs that wait for their jobs to start them, for the first time or again."""
-        return [
-            run
-            for run in self._submitted.values()
-            if read_state(run.folder).state in (RunState.PLANNED, RunState.PREEMPTED)
-            and lifecycle.live_claim(run.folder) is None
-        ]
+        states = (RunState.PLANNED, RunState.PREEMPTED)
+        runs = [run for run in self._submitted.values() if read_state(run.folder).state in states]
+        return [run for run in runs if lifecycle.live_claim(run.folder) is None]
 
     def _drop_waiting(self) -> None:
         """In a closed launch: no longer wait for runs that no job of this launch will start."""
