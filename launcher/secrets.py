@@ -174,12 +174,9 @@ def _known_shapes() -> tuple[re.Pattern[str], ...]:
     from detect_secrets.plugins.base import RegexBasedDetector
 
     plugins = get_mapping_from_secret_type_to_class().values()
-    chosen = [
-        plugin for plugin in plugins if issubclass(plugin, RegexBasedDetector) and plugin.__name__ not in _LEFT_OUT
-    ]
-    return tuple(
-        re.compile(rf"(?:{shape.pattern})[\w+/=.-]*", shape.flags) for plugin in chosen for shape in plugin.denylist
-    )
+    kept = [plugin for plugin in plugins if plugin.__name__ not in _LEFT_OUT]
+    shapes = [shape for plugin in kept if issubclass(plugin, RegexBasedDetector) for shape in plugin.denylist]
+    return tuple(re.compile(rf"(?:{shape.pattern})[\w+/=.-]*", shape.flags) for shape in shapes)
 
 
 def _without_secret(match: re.Match[str]) -> str:

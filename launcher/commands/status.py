@@ -74,9 +74,8 @@ def _groups(standing: Standing) -> Iterator[str]:
         groups = {name: group for name, group in groups.items() if set(group.states) != {"done"}}
     more: dict[str, Mapping[str, str]] = {"step": {name: f"{group.step:.0f}" for name, group in groups.items()}}
     if standing.metric is not None and any(group.metric is not None for group in groups.values()):
-        more[standing.metric] = {
-            name: "" if group.metric is None else f"{group.metric:.4g}" for name, group in groups.items()
-        }
+        metrics = {name: group.metric for name, group in groups.items()}
+        more[standing.metric] = {name: "" if mean is None else f"{mean:.4g}" for name, mean in metrics.items()}
     if not standing.finished:
         more["work left"] = {name: duration(group.work_seconds) for name, group in groups.items()}
     yield from tables.counts({name: group.states for name, group in groups.items()}, more)

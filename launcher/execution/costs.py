@@ -169,11 +169,8 @@ def _newest_done(multirun: Path, without: Collection[str]) -> list[tuple[Path, d
 
 def sized(ids: Sequence[str], states: Mapping[str, str], cost: Estimate) -> dict[str, Any]:
     """Some runs of a plan for `--json`: how many, in which states, and what those that are not done cost."""
-    return {
-        "total": len(ids),
-        "states": dict(sorted(Counter(states[run_id] for run_id in ids).items())),
-        **asdict(cost),
-    }
+    counts = Counter(states[run_id] for run_id in ids)
+    return {"total": len(ids), "states": dict(sorted(counts.items())), **asdict(cost)}
 
 
 def totals(planned: Plan, states: Mapping[str, str], forecast: Forecast) -> dict[str, Any]:

@@ -28,10 +28,8 @@ class Display:
     show: Callable[[str], object] = str
 
     def __init__(self, total: int, multirun: Path, look: Callable[[], Sequence[Standing]], queues: bool) -> None:
-        self._total = total
+        self._total, self._look, self._queues = total, look, queues
         self._cache = cache_folder(multirun)
-        self._look = look
-        self._queues = queues
         self._ended = 0
         self._submitted: dict[str, str] = {}  # run -> title
         self._running: dict[str, RunningRun] = {}

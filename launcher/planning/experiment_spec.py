@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -313,12 +313,12 @@ def check_groups(
 def check_factors(
     factors: Mapping[str, FactorLevels],
     entries: Sequence[Entry],
-    origin: Callable[[str], tuple[str, str]],
+    places: Mapping[str, tuple[str, str]],
     problems: Diagnostics,
 ) -> None:
     """Add a problem for each factor whose levels are the same runs, because its key does not change what they compute.
 
-    origin: the file that declares a factor, and under which key.
+    places: by factor, the file that declares it, and under which key.
     """
     if len({entry.id for entry in entries}) == len(entries):
         return
@@ -333,4 +333,4 @@ def check_factors(
         several = [runs for levels, runs in cells.values() if len(levels) > 1]
         if several and all(len(runs) == 1 for runs in several):
             rule = "its levels are the same runs, because this key does not change what a run computes"
-            problems.add(*origin(key), ",".join(map(str, factor["levels"])), rule, "set one value")
+            problems.add(*places[key], ",".join(map(str, factor["levels"])), rule, "set one value")

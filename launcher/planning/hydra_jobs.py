@@ -516,12 +516,10 @@ def jobs(
     problems.raise_any()
     for key, label in labels.items():
         result.levels[key] = distinct([entry.factors[label] for entry in result.entries])
-
-    def origin(key: str) -> tuple[str, str]:
-        return (COMMAND_LINE, key) if key in swept else (PROGRAM, f"hydra.sweeper.experiment.factors.{key}")
-
+    places = {key: (PROGRAM, f"hydra.sweeper.experiment.factors.{key}") for key in labels}
+    places |= {key: (COMMAND_LINE, key) for key in swept}
     planned: dict[str, FactorLevels] = {key: {"label": labels[key], "levels": of} for key, of in result.levels.items()}
-    check_factors(planned, result.entries, origin, problems)
+    check_factors(planned, result.entries, places, problems)
     problems.raise_any()
     return result
 

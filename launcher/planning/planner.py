@@ -248,11 +248,9 @@ def _experiment(
     specs = run_specs(planning, config_root, spec, {group: {*seeds} for group, seeds in seeds_now.items()})
     if not problems:
         experiment_spec.check_groups(spec, specs.entries, config_root.where, given, problems)
-
-        def origin(key: str) -> tuple[str, str]:
-            return (COMMAND_LINE, key) if key in given.keys else (config_root.where, f"experiment.factors.{key}")
-
-        experiment_spec.check_factors(specs.factors, specs.entries, origin, problems)
+        places = {key: (config_root.where, f"experiment.factors.{key}") for key in specs.factors}
+        places |= {key: (COMMAND_LINE, key) for key in given.keys}
+        experiment_spec.check_factors(specs.factors, specs.entries, places, problems)
     groups: dict[str, PlannedGroup] = {
         name: {"label": str(group.label), "method": group.methods[0] if len(group.methods) == 1 else [*group.methods]}
         for name, group in spec.groups.items()

@@ -132,9 +132,7 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
         _name_cells(planning, root, cells, [*begins, len(planning.problems)])
     if len(names) == len(spec.groups):  # else an exclusion may speak of a group that is not sound
         _refuse_idle_exclusions(planning, layout, matched, bool(entries))
-    planned: dict[str, FactorLevels] = {
-        key: {"label": labels[key], "levels": levels} for key, levels in factors.levels.items()
-    }
+    planned: dict[str, FactorLevels] = {key: {"label": labels[key], "levels": of} for key, of in factors.levels.items()}
     return RunSpecs(tuple(entries), runs, planned, metrics, sources)
 
 

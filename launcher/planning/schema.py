@@ -38,9 +38,7 @@ _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string"}
 
 def strip(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The tree without `allowed`, and without the application's own descriptions."""
-    return {
-        key: strip(value) if isinstance(value, Mapping) else value for key, value in tree.items() if key not in _ABOUT
-    }
+    return {key: strip(item) if isinstance(item, Mapping) else item for key, item in tree.items() if key not in _ABOUT}
 
 
 def schemas(defaults: Mapping[str, Any], at: str = "") -> dict[str, dict[str, Any]]:

@@ -66,11 +66,8 @@ class HydraLauncher:
         if not over and time.monotonic() < self._last_check + _CHECK_S:
             return []
         self._last_check = time.monotonic()
-        ended = [
-            folder
-            for folder in self._running
-            if over or (read_state(folder).state not in _UNFINISHED and lifecycle.live_claim(folder) is None)
-        ]
+        stopped = [folder for folder in self._running if over or read_state(folder).state not in _UNFINISHED]
+        ended = [folder for folder in stopped if over or lifecycle.live_claim(folder) is None]
         self._running = [folder for folder in self._running if folder not in ended]
         if over:
             error, self._batch = self._batch.exception(), None

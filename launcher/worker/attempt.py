@@ -47,9 +47,7 @@ class Attempt:
     """The object that train(config, run) receives. It is for one thread; only `request_stop` may be called from any."""
 
     def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat, nodes: Nodes = ONE) -> None:
-        self.folder = folder
-        self.nodes = nodes
-        self.attempt = attempt
+        self.folder, self.attempt, self.nodes = folder, attempt, nodes
         self.checkpoints_kept = 1  # as in runs that an older version froze
         self.first_step = 1  # 0 with an evaluation before training
         self.cache = cache_folder(multirun_of(folder))

@@ -229,7 +229,7 @@ def _attempt(folder: Path, owner: Claim, state: State, attempt: Attempt, launch:
     except lifecycle.ClaimLost:
         raise
     except BaseException as error:  # SystemExit and KeyboardInterrupt of other code are failures of the run too
-        return _failed(folder, state, lifecycle.kind_of(error, failures), error, attempt, launch)
+        return _failed(state, lifecycle.kind_of(error, failures), error, attempt, launch)
 
 
 def _with_whole_checkpoint(folder: Path, attempt: Attempt, state: State) -> State:
@@ -260,10 +260,8 @@ def _with_code(folder: Path, state: State, config: Mapping[str, Any], commits: M
     return state.replace(code={**state.code, str(state.attempt): code_id})
 
 
-def _failed(
-    folder: Path, state: State, kind: FailureKind, error: BaseException, attempt: Attempt, launch: Launch
-) -> State:
-    progressed = lifecycle.progressed(folder, state)
+def _failed(state: State, kind: FailureKind, error: BaseException, attempt: Attempt, launch: Launch) -> State:
+    progressed = lifecycle.progressed(attempt.folder, state)
     if kind in (FailureKind.PREEMPTED, FailureKind.LOST):
         attempt.check_stop_request()
     # SLURM's SIGTERM goes to all processes of a job: one may die of it before the trainer has stopped.

@@ -319,12 +319,12 @@ def test_a_request_to_stop_is_heeded_by_the_attempt_it_was_meant_for(folder, min
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_process_that_dies_of_the_request_to_stop_is_no_loss(folder, owned, asked):
+def test_a_process_that_dies_of_the_request_to_stop_is_no_loss(owned, asked):
     """SLURM sends SIGTERM to all processes of a job."""
     running = State("0123", RunState.RUNNING, 1, started=time.time())
     if asked:
         owned.request_stop("signal SIGTERM")
-    ended = worker._failed(folder, running, FailureKind.LOST, Lost("a process of Ray died"), owned, Launch())
+    ended = worker._failed(running, FailureKind.LOST, Lost("a process of Ray died"), owned, Launch())
     assert (ended.state, ended.failure_kind) == (("preempted", "preempted") if asked else ("lost", "lost"))
 
 
