@@ -106,11 +106,8 @@ def _replace(function: Callable[..., Any], by: Callable[..., Any]) -> None:
 
 def _extend() -> None:
     """Check the configuration before verl starts Ray, and add the metrics to those of each step."""
-    validate, read, compute = (
-        verl_config.validate_config,
-        metric_utils.get_metric_data_with_optional_routed_experts,
-        metric_utils.compute_data_metrics,
-    )
+    validate, compute = verl_config.validate_config, metric_utils.compute_data_metrics
+    read = metric_utils.get_metric_data_with_optional_routed_experts
 
     def checked(config: Any, *given: Any, **named: Any) -> None:
         check_loss(config.actor_rollout_ref.actor.policy_loss)

@@ -60,13 +60,10 @@ class Rollout:
         compared = drafting is not None and self._method["loss"] == "none"
         plain_token = 0.0  # seconds for each token without drafts
         if compared:
-            began = time.perf_counter()
-            plain = sample(
-                self.models, request, self._keys("plain", step, request), proposal_of(self._method), self._most
-            )
+            keys, began = self._keys("plain", step, request), time.perf_counter()
+            plain = sample(self.models, request, keys, proposal_of(self._method), self._most)
             plain_token = (time.perf_counter() - began) / int(plain.batch.mask.sum())
-        keys = self._keys("sample", step, request)
-        began = time.perf_counter()
+        keys, began = self._keys("sample", step, request), time.perf_counter()
         if drafting is None:
             samples, speculation = sample(self.models, request, keys, proposal, self._most), {}
         else:

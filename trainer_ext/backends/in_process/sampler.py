@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -150,13 +151,9 @@ def sample(
     responses are drawn at a time, of whole prompts; None: all.
     FloatingPointError: a model's logits are not numbers.
     """
-    drawn, first = [], 0
-    parts = list(request.parts(most)) if most is not None else [request]
+    parts, left = request.parts(most) if most is not None else [request], iter(keys)
     with linear.packed(modules, len(parts) * request.length):
-        for part in parts:
-            last = first + len(part.prompts) * request.n
-            drawn.append(_sample(modules, part, keys[first:last], proposal))
-            first = last
+        drawn = [_sample(modules, part, [*islice(left, len(part.prompts) * request.n)], proposal) for part in parts]
     if len(drawn) == 1:
         return drawn[0]
     responses, mask = (torch.cat([getattr(part.batch, name) for part in drawn]) for name in ("responses", "mask"))

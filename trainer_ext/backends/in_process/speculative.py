@@ -89,24 +89,22 @@ def sample_speculatively(
     uniform = draws.uniforms(keys, 3 * length).reshape(rows, length, 3).to(device)
     while bool(alive.any()):
         k = drafting(kept_tokens, tested)
-        tokens, log_p = [last], []
+        tokens, log_p, order = [last], [], torch.arange(k + 1, device=device)
         # tokens beyond the response's length are drafted like its last one, and cut off
-        numbers = uniform[row[:, None], (size[:, None] + torch.arange(k + 1, device=device)).clamp_max(length - 1)]
+        numbers = uniform[row[:, None], (size[:, None] + order).clamp_max(length - 1)]
         for step in range(k + 1):
             log_p.append(draft_reader.read(tokens[-1], position + step, temperature))
             if step < k:
                 tokens.append(draws.choose(log_p[-1][:, 0].double().exp(), numbers[:, step, 0])[:, None])
         block = torch.cat(tokens, dim=1)
         theta = torch.cat(log_p, dim=1)
-        there = position + torch.arange(k + 1, device=device)
-        log_t = target_reader.read(block, there, temperature)
+        log_t = target_reader.read(block, position + order, temperature)
         flat = [x.flatten(0, 1) for x in (theta, log_t)]
         log_q = proposal(flat, torch.ones_like(flat[0][:, 0], dtype=torch.bool)).unflatten(0, (rows, k + 1))
         accepted, next_token = speculative.verify(block[:, 1:], theta[:, :-1], log_q, numbers[..., 1:])
         emitted = torch.cat([block[:, 1:], next_token[:, None]], dim=1)
         emitted[row, accepted] = next_token
         # emitted[:, :accepted + 1] is part of the response, up to the end token and the length
-        order = torch.arange(k + 1, device=device)
         ended = ((emitted == request.eos_id).long().cumsum(dim=1) - (emitted == request.eos_id).long()) > 0
         stands = (order <= accepted[:, None]) & ~ended & (size[:, None] + order < length) & alive[:, None]
         proposal.keep(stands.flatten())

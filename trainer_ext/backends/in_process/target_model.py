@@ -48,10 +48,11 @@ def start(config: Mapping[str, Any], cache: Path, model: str) -> str | None:
     return registry.target.choice(config["method"])(Start(config, cache, model))
 
 
-def samples(method: Mapping[str, Any]) -> int | None:
-    """How many responses of the starting model a method's target learns from; None: it learns from none."""
+def samples(method: Mapping[str, Any]) -> dict[str, float]:
+    """`samples/target`, the responses of the starting model that a method's target learns from; empty: from none."""
     settings = registry.target.choice(method).settings
-    return settings["prompts"] * settings["samples"] if {"prompts", "samples"} <= settings.keys() else None
+    learns = {"prompts", "samples"} <= settings.keys()
+    return {"samples/target": float(settings["prompts"] * settings["samples"])} if learns else {}
 
 
 registry.target.declare("none")

@@ -50,8 +50,7 @@ class InProcess:
         self._policy = load_module(model_path, self.actor.model_config, self.actor.weights())
         self._reference = load_module(model_path, self.actor.model_config)
         modules = {"policy": self._policy, "reference": self._reference}
-        target = target_model.start(config, cache, model_path)
-        if target is not None:
+        if (target := target_model.start(config, cache, model_path)) is not None:
             trust = bool(verl.actor_rollout_ref.model.trust_remote_code)
             modules["target"] = load_module(target, trust_remote_code=trust)
         self._target_samples = target_model.samples(section)
@@ -94,9 +93,7 @@ class InProcess:
         self.samples += len(drawn.rewards)
         new_tokens = int(scored.mask.sum())
         self.tokens += new_tokens
-        values |= {"samples/total": float(self.samples), "tokens/total": float(self.tokens)}
-        if self._target_samples is not None:
-            values["samples/target"] = float(self._target_samples)
+        values |= {"samples/total": float(self.samples), "tokens/total": float(self.tokens), **self._target_samples}
         flops = 2 * self._read * new_tokens + 6 * self._trained * self._updated_tokens  # a critic: as of the policy
         values["cost/flops_per_sample"] = flops / len(drawn.rewards)
         return values
@@ -136,8 +133,7 @@ class InProcess:
         loss, info = self._method.loss(config), {"calculate_entropy": bool(config.entropy_coeff)}
         values = _means("actor", self._updates(self.actor, step, data, loss, unit, **info))
         values["actor/lr"] = rate
-        variance = self.actor.grad_variance.take()
-        if variance is not None:
+        if (variance := self.actor.grad_variance.take()) is not None:
             values["actor/grad_variance"] = variance
         return policy_loss.finish(values)
 

@@ -110,13 +110,8 @@ class Session:
             rows, new = len(scored.rewards), int(scored.mask.sum())
             self._samples, self._tokens = self._samples + rows, self._tokens + new
             flops = 2 * self._read * new + self._update_flops * self.newest.trained_tokens
-            values |= {
-                "samples/total": float(self._samples),
-                "tokens/total": float(self._tokens),
-                "cost/flops_per_sample": flops / rows,
-            }
-            if self._target_samples is not None:
-                values["samples/target"] = float(self._target_samples)
+            values |= {"samples/total": float(self._samples), "tokens/total": float(self._tokens)}
+            values |= {"cost/flops_per_sample": flops / rows, **self._target_samples}
             return values, self._prompts.drawn, self._samples, self._tokens, self._peak()
 
     def _clear(self, batch: Any) -> None:

@@ -351,8 +351,7 @@ class Trainer(PPOTrainerSync):
         self._set_updates(trained, rows, tokens)
         output = self.actor_rollout_wg.update_actor(trained)
         now.values |= policy_loss.finish(_means("actor", output["metrics"]))
-        variance = self.actor_rollout_wg.take_grad_variance()[0] if self._grad_variance else None
-        if variance is not None:
+        if self._grad_variance and (variance := self.actor_rollout_wg.take_grad_variance()[0]) is not None:
             now.values["actor/grad_variance"] = variance
         if now.trained_pairs is not None:
             tq.kv_clear(keys=now.trained_pairs.keys, partition_id=_PAIRS)

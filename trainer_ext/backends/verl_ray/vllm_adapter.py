@@ -21,8 +21,7 @@ class VllmAdapter(ServerAdapter):
     def __init__(self, *given: Any, **more: Any):
         super().__init__(*given, **more)
         rank = self.rollout_rank % int(os.environ["RAY_LOCAL_WORLD_SIZE"])
-        context = ray.get_runtime_context()
-        run = servers.run_of(context.get_job_id(), context.gcs_address)
+        run = servers.run_of(ray.get_runtime_context())
         self.zmq_handle = servers.weights_socket(run, self.replica_rank, rank)
 
     def _get_server_name_prefix(self) -> str:
