@@ -55,10 +55,7 @@ def need(
     method, trainer, parallel = config["method"], config["trainer"], Parallel.from_model(config["model"])
     ranks, on_devices, vllm = trainer["ranks"], asked(config["model"])[1] > 0, trainer["rollout"] == "vllm"
     number = NUMBER[trainer["dtype"]]
-    throughout: dict[str, int] = {}
-    sampling: dict[str, int] = {}
-    update: dict[str, int] = {}
-    main: dict[str, int] = {}
+    throughout, sampling, update, main = (dict[str, int]() for _ in range(4))
 
     trains = method["loss"] != "none"
     weights = FLOAT * math.ceil(model.parameters / ranks)

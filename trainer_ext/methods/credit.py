@@ -112,8 +112,7 @@ def _temporal_decay(
     weights = temporal_decay(mask.double(), gamma, schedule, normalize)
     order = mask.bool().cumsum(dim=1)  # a hole has the number of the token before it, but weight 0
     length, metrics = order[:, -1:], {}
-    rows = int((length > 0).sum())
-    if rows:
+    if rows := int((length > 0).sum()):
         metrics = {
             "temporal_decay/weight_sum": float(weights.sum() / rows),
             "temporal_decay/first_weight": float(weights[order == 1].sum() / rows),

@@ -36,19 +36,16 @@ class Health:
 
     def check(self, metrics: Mapping[str, float]) -> None:
         """Count this step's warnings. A metric that is missing is not judged."""
-        norm = metrics.get("actor/grad_norm")
-        if norm is not None:
+        if (norm := metrics.get("actor/grad_norm")) is not None:
             if len(self.grad_norms) >= 5 and norm > GRAD_NORM_FACTOR * median(self.grad_norms):
                 self._warn("grad_norm above 100 times its running median")
             self.grad_norms = [*self.grad_norms, norm][-GRAD_NORM_WINDOW:]
-        entropy = metrics.get("analysis/entropy_full_mean")
-        if entropy is not None:
+        if (entropy := metrics.get("analysis/entropy_full_mean")) is not None:
             if self.first_entropy is None:
                 self.first_entropy = entropy
             elif entropy < ENTROPY_SHARE * self.first_entropy:
                 self._warn("entropy below 1% of its first value")
-        reward_std = metrics.get("analysis/reward_sum_std")
-        if reward_std is not None:
+        if (reward_std := metrics.get("analysis/reward_sum_std")) is not None:
             self.flat = self.flat + 1 if reward_std == 0 else 0
             if self.flat >= FLAT_REWARD_STEPS:
                 self._warn("reward std 0 for 20 steps")

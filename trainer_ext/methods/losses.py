@@ -26,11 +26,8 @@ _NO_MARGIN = 1e-5
 
 def _global_batch(data: TensorDict) -> dict[str, Any]:
     """Arguments of agg_loss that make it divide by the whole mini-batch, whatever its micro-batches."""
-    return {
-        "dp_size": tu.get_non_tensor_data(data, "dp_size", 1),
-        "batch_num_tokens": tu.get_non_tensor_data(data, "batch_num_tokens", None),
-        "global_batch_size": tu.get_non_tensor_data(data, "global_batch_size", None),
-    }
+    defaults = {"dp_size": 1, "batch_num_tokens": None, "global_batch_size": None}
+    return {name: tu.get_non_tensor_data(data, name, default) for name, default in defaults.items()}
 
 
 def likelihood(

@@ -185,8 +185,7 @@ def positions(method: Method, scored: Scored, drawn: Mapping[str, Tensor]) -> di
 def _pair_columns(scored: Scored) -> tuple[Tensor | None, dict[str, Tensor] | None]:
     """Rows and columns of DPO's pairs; no columns where no prompt has two responses of different reward."""
     rows: Tensor | None = None
-    reference = scored.pair_reference
-    if reference is not None:
+    if (reference := scored.pair_reference) is not None:
         differ = torch.ones(len(reference) // 2, dtype=torch.bool)
     else:
         responses = len(scored.rewards) // int(torch.unique(scored.group).numel())

@@ -107,8 +107,7 @@ def load(folder: Path | str, encoder: Encoder, **changes: Any) -> tuple[Any, lis
 
 def positions(config: Any) -> int:
     """How many tokens a model reads; RoBERTa's family counts positions from after the one of padding."""
-    most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    if most is None:
+    if (most := getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)) is None:
         return 2**31
     return int(most) - (int(config.pad_token_id) + 1 if "roberta" in str(config.model_type) else 0)
 

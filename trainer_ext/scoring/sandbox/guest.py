@@ -184,8 +184,7 @@ def _run(code: types.CodeType, text: str, link: Connection) -> tuple[Any, ...]:
     with tempfile.TemporaryFile(dir=".") as given, tempfile.TemporaryFile(dir=".") as output:
         given.write(text.encode("utf-8", "surrogatepass"))
         given.seek(0)
-        pid = os.fork()
-        if not pid:
+        if not (pid := os.fork()):
             status = 1
             try:
                 os.dup2(given.fileno(), 0)

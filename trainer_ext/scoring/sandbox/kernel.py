@@ -73,8 +73,7 @@ class Home:
     def fork(self) -> int:
         """Fork; the child is process 1 of a new process namespace, and its end is the end of all in it."""
         _unshare("processes", _NEWPID)
-        pid = os.fork()
-        if pid:
+        if pid := os.fork():
             _call("return to the own process namespace", _libc.setns(self._own, _NEWPID))
         return pid
 
