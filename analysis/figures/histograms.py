@@ -64,8 +64,7 @@ def snapshots(study: Study, picture: Picture) -> Sketch | None:
         "mean over the runs of each method."
     ]
     texts += gap_sentences(without, short)
-    bad = sum(bad for _, bad in logs.values())
-    if bad:
+    if bad := sum(bad for _, bad in logs.values()):
         texts.append(f"{bad} bad {'line' if bad == 1 else 'lines'} left out.")
     if about.caveat:
         texts.append(f"{capital(about.label)}: {about.caveat}.")

@@ -102,8 +102,7 @@ def levels(study: Study, picture: Picture) -> Sketch | None:
     apart = by_level(replace(study.sweep, runs=tuple(run for run in study.sweep.runs if run.group not in silent)))
     if apart is None or len(set(apart.groups) - set(silent)) > _MOST:
         return None
-    sketch = curves(replace(study, sweep=apart), picture_of(metric))
-    if sketch is None:
+    if (sketch := curves(replace(study, sweep=apart), picture_of(metric))) is None:
         return None
     return replace(sketch, name=picture.name, title=f"{sketch.title} by level", kind=picture.kind)
 
@@ -338,8 +337,7 @@ def _missing(about: Sequence[Metric], drawn: Sequence[Sequence[Series]], dotted:
         if labels:
             text = f"not recorded by {', '.join(labels)}."
             texts.append(capital(f"{'; '.join(metrics)}: {text}" if len(about) > 1 else text))
-    gaps = [gap for of in zip(*drawn, strict=True) for gap in _gaps(about, of)]
-    if gaps:
+    if gaps := [gap for of in zip(*drawn, strict=True) for gap in _gaps(about, of)]:
         how = "; a dotted line is a run without full result, the cross where it ends" if dotted else ""
         texts.append(f"Incomplete: {'; '.join(gaps)}{how}.")
     return texts

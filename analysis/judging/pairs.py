@@ -71,8 +71,7 @@ class PairsToJudge:
 
 def pairs(sweep: Sweep, choice: PairSelection) -> PairsToJudge:
     """The pairs that a judge compares by `choice`. Raises BadJudge if there are none, or no two groups to compare."""
-    newest = responses(sweep)
-    if newest is None:
+    if (newest := responses(sweep)) is None:
         raise BadJudge(
             f"{sweep.folder}: the runs have no responses of a common evaluation. Fix: run them with trainer.eval_every "
             "and trainer.eval_responses above 0, and wait until they have ended"
@@ -108,8 +107,7 @@ def _contrasts(sweep: Sweep, choice: PairSelection) -> Iterator[tuple[str, str]]
     if choice.design == "all":
         yield from ((own, other) for other, own in itertools.combinations(sweep.groups, 2))
         return
-    against = choice.against or sweep.baseline
-    if against is None:
+    if (against := choice.against or sweep.baseline) is None:
         raise BadJudge(f"{sweep.folder}: the experiment has no baseline. Fix: give judge.against, or judge.design=all")
     if against not in sweep.groups:
         known = ", ".join(sweep.groups)

@@ -189,8 +189,7 @@ def _read(file: Path) -> Judge:
 def check_judge(experiment: Path, judge: Judge) -> Judge:
     """The declaration with its place in the order. Raises BadJudge if another judge of the experiment has its name."""
     known = judges(experiment)
-    former = next((other for other in known if other.name == judge.name), None)
-    if former is None:
+    if (former := next((other for other in known if other.name == judge.name), None)) is None:
         return judge.model_copy(update={"order": 1 + max((other.order for other in known), default=0)})
     keys = sorted({*former.asked, *judge.asked} - _OF_REQUESTS)
     changed = [key for key in keys if former.asked.get(key) != judge.asked.get(key)]

@@ -145,8 +145,7 @@ def equivalence(a: ArrayLike, b: ArrayLike, margin: float, alpha: float = 0.05) 
     n = int(d.size)
     if n == 0:
         return EquivalenceResult(0, margin, None, None, None, None, "; ".join(reasons))
-    mean = t_test.mean(d, size)
-    if mean is None:
+    if (mean := t_test.mean(d, size)) is None:
         reasons.append(ONE_PAIR if n == 1 else _equal(float(np.abs(d).max())))
         return EquivalenceResult(n, margin, t_test.average(d), None, None, None, "; ".join(reasons))
     p = mean.p_inside(margin)

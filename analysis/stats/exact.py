@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from analysis.stats.numbers import Array
+from analysis.stats.numbers import Array, Interval
 from analysis.stats.resolution import DRAWS, EXACT_UP_TO, MOST_SPLITS, floor
 
 _BLOCK = 14  # 2^14 patterns are summed at once
@@ -67,13 +67,12 @@ def wilcoxon(differences: ArrayLike) -> float | None:
     return above_zero(min(1.0, 2 * float(chance.sum())))
 
 
-def wilcoxon_around(differences: ArrayLike) -> float | None:
-    """The largest p of `wilcoxon` of the differences (n,) and of these with the smallest shifts up and down.
+def wilcoxon_around(d: Array) -> float | None:
+    """The largest p of `wilcoxon` of the differences d (n,) and of these with the smallest shifts up and down.
 
     Where a difference is zero, or two are opposite, a shift changes the ranks, and with them p. An interval of all
     shifts that are not rejected then excludes zero only if all three are rejected.
     """
-    d = np.asarray(differences, dtype=np.float64)
     middles = np.abs(d[:, None] + d) / 2  # at which the test changes its mind
     opposite = middles <= TIE * np.abs(d).max(initial=0.0)
     if not opposite.any() or opposite.all():
@@ -115,22 +114,19 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
     return above_zero(min(1.0, float(chance[few.size, extreme].sum())))
 
 
-def signflip_interval(u: ArrayLike, v: ArrayLike, alpha: float, *, seed: int = 0) -> tuple[float, float] | None:
+def signflip_interval(u: Array, v: Array, alpha: float, *, seed: int = 0) -> Interval | None:
     """The theta that a two-sided sign-flip test of u - theta v, (n,) each and v positive, does not reject at alpha;
-    None where it rejects none.
+    None where it rejects none. n is 1 or more.
 
     The sum under a pattern passes the observed one where the flipped values sum to zero: at the ratio of their sums,
     the mean of a subset where v is 1. The ends are order statistics of these ratios (Hartigan 1969), of as many
     patterns as `signflip` counts.
     """
-    x, y = np.asarray(u, dtype=np.float64), np.asarray(v, dtype=np.float64)
-    if x.size == 0:
-        return None
-    largest = float(np.abs(x).max())
+    largest = float(np.abs(u).max())
     if largest == 0:
-        return (0.0, 0.0) if floor(x.size) <= alpha else None
-    unit = largest / float(y.max())
-    columns = np.column_stack((x / largest, y / float(y.max())))
+        return (0.0, 0.0) if floor(u.size) <= alpha else None
+    unit = largest / float(v.max())
+    columns = np.column_stack((u / largest, v / float(v.max())))
     whole = columns.sum(axis=0)
     slack = TIE * float(np.abs(columns[:, 0]).sum())
     turns, unmoved = [], 0
@@ -141,7 +137,7 @@ def signflip_interval(u: ArrayLike, v: ArrayLike, alpha: float, *, seed: int = 0
             turns.append(top[some] / part[some, 1])
             unmoved += int((~some).sum())
     # the observed pattern is one of those that are counted, and none of those that are drawn
-    few = patterns_at(alpha, x.size) - unmoved + 1
+    few = patterns_at(alpha, u.size) - unmoved + 1
     return _between(np.concatenate(turns), few, unit)
 
 
@@ -164,14 +160,10 @@ def relabel(a: ArrayLike, b: ArrayLike, *, seed: int = 0) -> float | None:
     return min(1.0, 2 * (count + drawn) / every)
 
 
-def relabel_interval(
-    a: ArrayLike, b: ArrayLike, alpha: float, *, ratio: bool = False, seed: int = 0
-) -> tuple[float, float] | None:
-    """The shifts d of b + d, or the factors r of r b (b positive), that `relabel` does not reject against a at alpha;
-    None where it rejects none. The mean of each split is a line in d or r, and meets the observed one once."""
-    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if x.size == 0 or y.size == 0:
-        return None
+def relabel_interval(x: Array, y: Array, alpha: float, *, ratio: bool = False, seed: int = 0) -> Interval | None:
+    """The shifts d of y + d, or the factors r of r y (y positive), that `relabel` does not reject against x at alpha;
+    None where it rejects none. The mean of each split is a line in d or r, and meets the observed one once. x (n,) and
+    y (m,) have a value each at least."""
     n = x.size
     largest, other = max(float(np.abs(x).max()), float(np.abs(y).max())) or 1.0, float(np.abs(y).max()) or 1.0
     unit = largest / other if ratio else largest
@@ -227,7 +219,7 @@ def _drawn_choices(size: int, n: int, seed: int) -> NDArray[np.bool_]:
     return np.ascontiguousarray(chosen.T)
 
 
-def _between(turns: Array, few: int, unit: float) -> tuple[float, float] | None:
+def _between(turns: Array, few: int, unit: float) -> Interval | None:
     """From the `few`th smallest to the `few`th largest of the values at which a test changes its mind."""
     if not 0 < few <= turns.size:
         return None

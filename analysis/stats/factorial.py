@@ -165,7 +165,6 @@ def _entangled(design: Array) -> bool:
 
 
 def _effect(factors: tuple[str, ...], levels: tuple[Hashable, ...], values: Array, size: float, alpha: float) -> Effect:
-    mean = t_test.mean(values, 10 * size)
-    if mean is None:
+    if (mean := t_test.mean(values, 10 * size)) is None:
         return Effect(factors, levels, values.size, float(values.mean()), None, None)
     return Effect(factors, levels, values.size, mean.value * mean.unit, mean.interval(alpha), mean.d)

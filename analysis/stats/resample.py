@@ -81,8 +81,7 @@ def stratified(
     if (why := NO_MEDIAN if statistic is median else _not_drawn(n)) is not None:
         return Resampled(n, tasks, value, None, None, why)
     drawn = [statistic(s, counts) for counts in _draws(of_task, resamples, seed)]
-    low, high = _ends(np.concatenate(drawn), alpha, float((of_task - 1).sum()) / 2)
-    return Resampled(n, tasks, value, low, high, None)
+    return Resampled(n, tasks, value, *_ends(np.concatenate(drawn), alpha, float((of_task - 1).sum()) / 2), None)
 
 
 def probability_of_improvement(
@@ -116,10 +115,8 @@ def probability_of_improvement(
     # One product a task, (resamples, n) by (n, m): what is left is a sum over the m runs.
     by_task = above.transpose(2, 0, 1)
     drawn = [((a.transpose(2, 0, 1) @ by_task) * b.transpose(2, 0, 1)).sum(axis=(0, 2)) for a, b in pairs]
-    low, high = _ends(
-        np.concatenate(drawn) / ((n - 1) * (m - 1) * tasks), alpha, float((np.minimum(runs_a, runs_b) - 1).sum()) / 2
-    )
-    return Resampled(n, tasks, value, low, high, None)
+    df = float((np.minimum(runs_a, runs_b) - 1).sum()) / 2
+    return Resampled(n, tasks, value, *_ends(np.concatenate(drawn) / ((n - 1) * (m - 1) * tasks), alpha, df), None)
 
 
 def performance_profile(

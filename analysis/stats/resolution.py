@@ -55,12 +55,9 @@ def seeds_needed(alpha: float = 0.05, comparisons: int = 1, test: str = "signfli
     Raises ValueError unless alpha is within (0, 1).
     """
     check_alpha(alpha)
-    n = 2 if test in T_TESTS else 1
-    while comparisons * (2.0 ** (1 - n) if test in ("signflip", "wilcoxon") else smallest_p(test, n)) > alpha:
-        n += 1
-        if n > _MOST_SEEDS:
-            return n
-    return n
+    seeds, by_signs = range(2 if test in T_TESTS else 1, _MOST_SEEDS + 1), test in ("signflip", "wilcoxon")
+    p = ((n, comparisons * (2.0 ** (1 - n) if by_signs else smallest_p(test, n))) for n in seeds)
+    return next((n for n, smallest in p if smallest <= alpha), _MOST_SEEDS + 1)
 
 
 def multiplied(family: str, comparisons: int) -> int:

@@ -155,8 +155,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         notes += caveats([block.measure.metric])
         if block.measure.origin:
             notes.append(f"{measure}: threshold {block.measure.origin}; budget {block.budget:g} {block.measure.unit}.")
-        without = [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]
-        if without:
+        if without := [study.sweep.label(estimate.group) for estimate in block.estimates if not estimate.recorded]:
             notes.append(f"{label}: not recorded by {', '.join(without)}.")
         if block.measure.summary == "auc" and block.start > first_step and any(e.seeds for e in block.estimates):
             notes.append(f"{label}: the area is from step {block.start:g}, the first at which every run has it.")

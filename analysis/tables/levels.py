@@ -196,8 +196,7 @@ def selection_lines(study: Study, blocks: Sequence[Block]) -> list[str]:
     measures with the same choices; none if no method has several levels of a selected factor."""
     titles: dict[str, list[str]] = {}
     for block in blocks:
-        parts = [f"{study.sweep.label(group)} {_chosen(choice)}" for group, choice in block.choices.items()]
-        if parts:
+        if parts := [f"{study.sweep.label(group)} {_chosen(choice)}" for group, choice in block.choices.items()]:
             titles.setdefault("; ".join(parts), []).append(block.measure.title)
     names = ", ".join(study.settings.select)
     rule = f"Each method is judged at its best level of {names}, and the seeds that choose it do not judge it"

@@ -229,8 +229,7 @@ def levels(shown: Iterable[Estimate | Comparison], alpha: float) -> str:
 def interim_lines(study: Study) -> list[str]:
     """By which rule seeds are added, and where each comparison of the primary measure stands; empty if their number was
     fixed."""
-    schedule = interim.schedule(study.sweep, study.settings)
-    if schedule is None:
+    if (schedule := interim.schedule(study.sweep, study.settings)) is None:
         return []
     sizes, shares = (listed(map(str, schedule.sizes)), listed(f"{share:.0%}" for share in schedule.spent))
     text = (
@@ -238,8 +237,7 @@ def interim_lines(study: Study) -> list[str]:
         f"{sizes} seeds, until each is decided or futile. By each look, {shares} of alpha may be spent. p values and "
         "intervals are those of this design, and hold at whichever look the seeds end."
     )
-    later = [seed for seed in schedule.seeds if seed not in schedule.at(schedule.finished)]
-    if later:
+    if later := [seed for seed in schedule.seeds if seed not in schedule.at(schedule.finished)]:
         have = f"{capital(seeds_in_words(later))}: no finished look has {'them' if len(later) > 1 else 'it'} yet"
         text += f" {have}, so no value, difference or interval does."
     return [text, *(_stands(c, study) for c in study.primary.comparisons if c.standing and c.standing.look)]
@@ -434,8 +432,7 @@ def decided(verdict: Verdict, sweep: Sweep, settings: Settings) -> str:
 
 def declared(verdict: Verdict) -> str:
     """When a hypothesis was declared."""
-    when = verdict.declared
-    if when is None:
+    if (when := verdict.declared) is None:
         return "not recorded"
     return f"with {when.done} of {when.planned} runs done" if when.done else "before any run was done"
 
