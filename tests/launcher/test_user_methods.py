@@ -20,19 +20,27 @@ from trainer_ext.application import preflight
 
 METHOD = """
 import torch
-from trainer_ext.registry import credit, trust_region
+from trainer_ext.registry import credit, ratio, trust_region
 
-@trust_region("tanh")
+def _metrics(ratio, advantages, width):
+    return {"tanh/saturated": (ratio > width).float(), "tanh/row": ratio.sum(1)}
+
+@trust_region("tanh", metrics=_metrics)
 def tanh(ratio, advantages, width):
     return -advantages * torch.tanh(ratio / width)
 
 @credit("late")
 def late(logp, mask, collision, power):
-    return mask ** power, {}
+    return mask ** power, {"late/power": power}
+
+@ratio("halved")
+def halved(ratio, log_ratio, mask):
+    return ratio / 2, {"halved@1": mask}
 """
 FILES = {
-    "method/trust_region/tanh": "# @package method\ntrust_region: tanh\nwidth: 0.3\n",
-    "method/credit/late": "# @package method\ncredit:\n  late:\n    power: 0.3\n",
+    "method/trust_region/tanh": "# @package method\ntrust_region: tanh\nwidth: 0.3\nwrites: {tanh/saturated, tanh/row}\n",
+    "method/credit/late": "# @package method\ncredit:\n  late:\n    power: 0.3\n    writes: {late/power: null}\n",
+    "method/ratio/halved": "# @package method\nratio: halved\nwrites: {halved: null}\n",
 }
 #: What is wrong in the package: the file, its text, and what stands in its place.
 WRONG = [
@@ -40,10 +48,20 @@ WRONG = [
     ("own.py", "import torch\n", "import toorch\n"),
     ("own.py", "return -advantages", "ratio = ratio.detach(); return -advantages"),
     ("own.py", "return -advantages", "return -advantages[advantages >= 0]"),
-    ("own.py", "mask ** power, {}", "1 / 0"),
-    ("own.py", "mask ** power, {}", "mask.sum(), {}"),
+    ("own.py", "mask ** power", "1 / 0"),
+    ("own.py", "mask ** power", "mask.sum()"),
     ("own.py", "width)", "breadth)"),
-    ("credit/late.yaml", "power", "pover"),
+    ("credit/late.yaml", "power: 0.3", "pover: 0.3"),
+    ("own.py", "(ratio > width).float()", "float((ratio > width).float().mean())"),
+    ("own.py", "ratio.sum(1)", "ratio.sum()"),
+    ("own.py", "return {", "{"),
+    ("own.py", ": power}", ": mask}"),
+    ("own.py", '{"late/power": power}', "power"),
+    ("own.py", 'mask ** power, {"late/power": power}', "mask ** power"),
+    ("own.py", '{"halved@1": mask}', '{"halved": 1.0}'),
+    ("own.py", ', {"halved@1": mask}', ""),
+    ("own.py", '{"halved@1": mask}', '{"halves@1": mask}'),
+    ("trust_region/tanh.yaml", "saturated", "satiated"),
 ]
 
 
@@ -52,7 +70,7 @@ def package(tmp_path, conf, monkeypatch):
     """An installed package of two parts, and a folder of configurations with their files."""
     importlib.import_module("torch")  # which each plan's own process would import anew
     registered.put_back(monkeypatch)
-    for part in (registry.trust_region, registry.credit):
+    for part in (registry.trust_region, registry.credit, registry.ratio):
         monkeypatch.setattr(part, "_entries", dict(part._entries))
     site = tmp_path / "site"
     (site / "own-1.dist-info").mkdir(parents=True)
@@ -66,7 +84,7 @@ def package(tmp_path, conf, monkeypatch):
         yield {"own.py": site / "own.py", **{f"{name[7:]}.yaml": conf / f"{name}.yaml" for name in FILES}}
 
 
-OWN = ["method=c0_grpo", "method/trust_region=tanh", "method/credit=[late]"]
+OWN = ["method=c0_grpo", "method/trust_region=tanh", "method/credit=[late]", "method/ratio=halved"]
 
 
 def test_an_own_package_without_mistakes_is_planned(package, conf):
@@ -95,10 +113,14 @@ def _registered() -> dict[str, str]:
 
 
 def test_a_choice_that_nobody_registers_is_told_all_others_of_which_those_called_included_are_the_projects(package):
-    package["own.py"].write_text(METHOD.replace('("tanh")', '("tan")'))
+    package["own.py"].write_text(METHOD.replace('"tanh"', '"tan"'))
     regions = "asymmetric_clip clip gaussian none tan"
     with closing(Isolated()) as child:
         with pytest.raises(Ended, match=f"trust_region: must be one of {', '.join(regions.split())}$"):
-            child.call(60.0, preflight.check_choice, "trust_region", "tanh", {"width": 0.3}, ["width"])
-        own = {"trust_region": regions, "credit": "gradient_adaptive late temporal_decay"}
+            child.call(60.0, preflight.check_choice, "trust_region", "tanh", {"width": 0.3}, ["width"], [])
+        own = {
+            "trust_region": regions,
+            "ratio": "halved sequence_arithmetic sequence_geometric token",
+            "credit": "gradient_adaptive late temporal_decay",
+        }
         assert child.call(60.0, _registered) == {**registry.INCLUDED, **own}

@@ -135,7 +135,8 @@ class Checks:
         files = {file.path.split("/")[1]: file for file in composed.files if file.path.startswith("method/")}
         declared = {part: [key for key in schema.strip(file.content) if key != part] for part, file in files.items()}
         objections: list[Objection | None] = []
-        for choice in preflight.own_choices(method, declared):
+        for own in preflight.own_choices(method, declared):
+            choice = *own, sorted(self._declared(composed).metrics)
             check = f"method.{choice[0]}", choice[1], preflight.check_choice, *choice
             objections.append(self._once(("choice", choice), partial(self._called, preflight.IMPORT_S, *check)))
         return [objection for objection in dict.fromkeys(objections) if objection is not None]

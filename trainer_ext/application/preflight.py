@@ -173,10 +173,10 @@ def own_choices(method: Mapping[str, Any], declared: Mapping[str, Any]) -> Itera
             yield part, name, named[name], list(named[name] if of_list else declared.get(part) or ())
 
 
-def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequence[str]) -> None:
-    """Import the code of a part's choice as a run does, and call its function. Raises what that raises, and Ended.
+def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequence[str], writes: list[str]) -> None:
+    """Import the code of a part's choice as a run does, and call its functions. Raises what these raise, and Ended.
 
-    settings: where the choice reads them; declared: those that its file declares.
+    settings: where the choice reads them; declared: those that its file declares; writes: the metrics of all files.
     """
     part = next(part for part in (*registry.SINGLE, registry.credit) if part.name == of)
     registry.load("rlsweep.methods")
@@ -198,14 +198,28 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
         trained = {"smoothing": [ratio, ones], "ratio": [ratio, log_ratio, ones], "trust_region": [ratio, advantages]}
         given = trained.get(of, [ones] * part.inputs)
         result = chosen(*given)
-        values = result[0] if isinstance(result, tuple) else result
+        pair = of in ("credit", "ratio")
+        values, own = result if pair and isinstance(result, tuple) and len(result) == 2 else (result, None)
         shape = getattr(values, "shape", None)
         if shape != (2, 3):
             rule = f"for inputs of shape (2, 3) it returns {type(result).__name__ if shape is None else shape}"
             raise Ended(rule, *place)
         if of in trained and not getattr(values, "requires_grad", False):
             raise Ended("its result has no gradient in the ratio, and nothing would be trained", *place)
-        chosen.metrics(*(value.detach() for value in given))
+        report = chosen.report(*(value.detach() for value in given), **chosen.settings) if chosen.report else {}
+        allowed = ("a number", [(), "float", "int"]) if of_list else ("values (B, T)", [(2, 3), (2,)])
+        for metrics, source in ((own if pair else {}, code), (report, chosen.report)):
+            source = getattr(source, "__code__", code)
+            place = source.co_filename, source.co_firstlineno
+            if not isinstance(metrics, Mapping):
+                raise Ended("it returns no mapping of metrics", *place)
+            for key, value in metrics.items():
+                kind = getattr(value, "shape", type(value).__name__)
+                if kind not in allowed[1]:
+                    raise Ended(f"for inputs of shape (2, 3) its metric {key} is {kind}: return {allowed[0]}", *place)
+                if (metric := str(key).partition("@")[0]) not in writes:  # a variance has two moments, with endings
+                    fix = registry.instead(metric, writes, "list it")
+                    raise Ended(f"its metric {metric} is not under `writes` of a chosen file: {fix}", *place)
 
 
 def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:
