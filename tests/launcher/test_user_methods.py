@@ -23,7 +23,7 @@ import torch
 from trainer_ext.registry import credit, ratio, trust_region
 
 def _metrics(ratio, advantages, width):
-    return {"tanh/saturated": (ratio > width).float(), "tanh/row": ratio.sum(1)}
+    return {"tanh/saturated": (ratio > width).float(), "row": ratio.sum(1)}
 
 @trust_region("tanh", metrics=_metrics)
 def tanh(ratio, advantages, width):
@@ -38,7 +38,7 @@ def halved(ratio, log_ratio, mask):
     return ratio / 2, {"halved@1": mask}
 """
 FILES = {
-    "method/trust_region/tanh": "# @package method\ntrust_region: tanh\nwidth: 0.3\nwrites: {tanh/saturated, tanh/row}\n",
+    "method/trust_region/tanh": "# @package method\ntrust_region: tanh\nwidth: 0.3\nwrites: {tanh/saturated, row}\n",
     "method/credit/late": "# @package method\ncredit:\n  late:\n    power: 0.3\n    writes: {late/power: null}\n",
     "method/ratio/halved": "# @package method\nratio: halved\nwrites: {halved: null}\n",
 }
