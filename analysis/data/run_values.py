@@ -326,7 +326,8 @@ def _values(common: CommonRange, runs: Sequence[str], registered: registry.Summa
     if registered.of_many:
         curve = replace(curve, values=np.stack([common.points(run_id)[1] for run_id in runs]))
     try:
-        numbers = np.atleast_1d(registered.function(curve))
+        with registry.blamed(f"summary {registered.name}", registered.function):
+            numbers = np.reshape(registered.function(curve), len(runs)).astype(float)
     except NotEvaluable as error:
         return [Value(None, str(error))] * len(runs)
     return [

@@ -42,23 +42,28 @@ _WIDTH = 4.6  # inches: width of the figure of differences, narrow enough for a 
 _TICK = 16  # characters in a line of a method's tick label, which has two lines at most
 
 
-def figures(study: Study) -> list[Sketch]:
+def figures(study: Study, lost: list[str]) -> list[Sketch]:
     """The figures of a report, laid out, in this order: differences on the primary measure, survival curves of times to
     thresholds, those of `analysis.figures`, and the primary metric by level of a method's only factor. One that has
-    nothing to show is left out."""
+    nothing to show is left out, and one of another package that fails, of which `lost` gets the reason."""
     by_level = Picture.model_validate({"levels": study.settings.metric})
-    drawings = (partial(_drawn, study, picture) for picture in dict.fromkeys([*study.settings.drawn, by_level]))
+    drawings = (partial(_drawn, study, picture, lost) for picture in dict.fromkeys([*study.settings.drawn, by_level]))
     timed = (block for block in study.blocks if block.measure.summary == "time_to")
     survivals = (partial(survival_curve, study, block, f"reach_{n}") for n, block in enumerate(timed, 1))
     return [*saved(partial(_differences, study), note=range_note(study)), *saved(*survivals, *drawings)]
 
 
-def _drawn(study: Study, picture: Picture) -> Sketch | None:
+def _drawn(study: Study, picture: Picture, lost: list[str]) -> Sketch | None:
     draw = registry.figure_of(picture.kind)
     assert draw is not None, picture.kind  # the settings have asked the registry too
-    sketch: Sketch | None = draw(study, picture)
     note = "" if picture.kind == "histogram" else f" {range_note(study, picture.metrics)}"
-    return sketch and replace(sketch, kind=picture.kind, caption=f"{sketch.caption}{note}")
+    try:
+        with registry.blamed(f"figure {picture.kind}", draw):
+            sketch: Sketch | None = draw(study, picture)
+            return sketch and replace(sketch, kind=picture.kind, caption=f"{sketch.caption}{note}")
+    except NotEvaluable as error:
+        lost.append(f"Left out: {error}")
+        return None
 
 
 def saved(*drawings: Drawing, note: str = "") -> list[Sketch]:

@@ -63,13 +63,14 @@ def write(
     judged = [(h, judge(h, compared)) for h in compared.settings.hypotheses]
     verdicts = tuple(replace(v, declared=record.declaration_of(h.id) if record else None) for h, v in judged)
     parts = tuple(sections(compared, by))
-    drawn = [*figures(compared), *(figure for part in parts for figure in part.figures)]
+    lost = list[str]()
+    drawn = [*figures(compared, lost), *(figure for part in parts for figure in part.figures)]
     shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables)]
     out = folder / "report"
     report = Report(
         index=out / "index.html",
         study=compared,
-        answer=answer(compared),
+        answer=replace(said := answer(compared), limits=(*said.limits, *lost)),
         tables=tuple(shown),
         verdicts=verdicts,
         figures=tuple(drawn),

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -171,6 +172,19 @@ def refuse_another(what: str, first: Callable[..., Any] | None, second: Callable
     """Raise BadPlan, naming both places, unless it is the same function or class, whose module was loaded again."""
     if first and _place(first) != _place(second):
         raise BadPlan(f"{what}: registered twice, by {_place(first)} and {_place(second)}. Fix: rename one of them")
+
+
+@contextmanager
+def blamed(what: str, function: Callable[..., Any]) -> Iterator[None]:
+    """A block that uses a registered function. What it raises is NotEvaluable, with the place of another package's."""
+    from analysis.stats.curve_summaries import NotEvaluable
+
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, NotEvaluable) or function.__module__.startswith("analysis."):
+            raise
+        raise NotEvaluable(" ".join(f"{what}, {_place(function)}: {type(error).__name__}: {error}".split())) from error
 
 
 def _place(registered: Callable[..., Any]) -> str:

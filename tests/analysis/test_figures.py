@@ -45,7 +45,7 @@ def asked(*figures: Any, metrics: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def drawn(monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, tuple[str, Any]]:
     """Caption and canvas of every figure, laid out as it is saved."""
-    kept = sketched(monkeypatch, lambda: figures(studied(folder)))
+    kept = sketched(monkeypatch, lambda: figures(studied(folder), []))
     return {name: (found.caption, found.canvas) for name, found in kept.items()}
 
 

@@ -157,4 +157,4 @@ def test_levels_without_a_common_step_are_compared_and_not_drawn(make_sweep: Mak
     found = studied(folder, time_to=[{"at": 0.5}])
     assert found.primary.comparisons[0].difference == pytest.approx(0.015, abs=0.003)
     assert "from step 10 (task = short) to step 200 (task = long)" in answer(found).result
-    assert next(made.name for made in figures(found)) == "differences"
+    assert next(made.name for made in figures(found, [])) == "differences"

@@ -25,7 +25,7 @@ REWARD = "analysis/reward_sum_mean"
 
 
 def drawn(folder: Path) -> dict[str, Sketch]:
-    return {figure.name: figure for figure in figures(studied(folder))}
+    return {figure.name: figure for figure in figures(studied(folder), [])}
 
 
 @pytest.mark.parametrize("name", ["curve_analysis_reward_sum_mean", "differences"])

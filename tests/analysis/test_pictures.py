@@ -205,7 +205,7 @@ _NUMBER = re.compile(r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 def figures_of(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, Sketch]:
     """Every figure of a report, those of its sections too."""
     found = studied(folder)
-    return sketched(patch, lambda: (figures(found), sections(found)))
+    return sketched(patch, lambda: (figures(found, []), sections(found)))
 
 
 def described(sketch: Sketch) -> Iterator[str]:

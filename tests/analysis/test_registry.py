@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import re
 from collections.abc import Iterator
@@ -79,6 +80,36 @@ def test_a_report_has_the_summary_and_the_figure_of_another_package(
     assert row["quantity"].startswith("range of values of mean reward of drawn responses of")
     assert (found.report / "figures" / "ends_analysis_reward_sum_mean.svg").is_file() and "Last values" in found.page
     assert all(0 < float(row["y"]) <= 1 for row in found.rows("figures/ends_analysis_reward_sum_mean"))
+
+
+@pytest.mark.parametrize(
+    ("swing", "why", "figure", "reason"),
+    [
+        ("curve.inside.values[100]", "IndexError: index 100 ", "1 / 0", "ZeroDivisionError: division by zero"),
+        ('"high"', "ValueError: could not convert string to float", '"ends"', "'str' object has no attribute"),
+        ("{}", "not 'dict'", "study.nothing", "'Study' object has no attribute 'nothing'"),
+        ("curve.values", "ValueError: cannot reshape array of size 20 into", "3", "'int' object has no attribute"),
+    ],
+)
+def test_a_summary_or_figure_of_another_package_that_fails_is_missing_with_its_place_and_nothing_else_is(
+    make_sweep: MakeSweep,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    swing: str,
+    why: str,
+    figure: str,
+    reason: str,
+) -> None:
+    module, name = re.sub(r"return float.*", f"return {swing}", MODULE), tmp_path.name  # imported once under each name
+    install(tmp_path, monkeypatch, name, re.sub(r"    canvas, axes = .*", f"    return {figure}", module))
+    claim = {"claim": "It swings.", "kind": "range", "group": "C1", "metric": REWARD, "summary": "swing", "low": 0.0}
+    asked = {**ANALYSIS, "figures": [{"ends": [REWARD]}], "hypotheses": {"H": claim}}
+    found = reported(make_sweep(("C0", "C1"), steps=20, analysis=asked))
+    (row,) = found.rows("tables/hypotheses")
+    assert row["verdict"] == "not evaluable" and (found.report / "figures" / "differences.svg").is_file()
+    place, said = re.escape(str(tmp_path / name)), html.unescape(found.page)
+    assert re.search(rf"summary swing, {name}\.swing \({place}\.py:5\): .*{re.escape(why)}", said)
+    assert re.search(rf"figure ends, {name}\.ends \({place}\.py:9\): .*{re.escape(reason)}", said)
 
 
 def test_a_name_that_nobody_registers_is_refused_with_those_that_exist() -> None:
