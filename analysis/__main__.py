@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.errors import missing_extra
-from launcher.project import ROOT, Dropping, drop_what_cannot_be_written, program, root, uncollected
+from launcher.project import ROOT, Dropping, activate, drop_what_cannot_be_written, program, root, uncollected
 
 #: What is known of a command besides the options of analysis.sources.study.
 _OTHERS = frozenset({"command", "words", "figures", "judge", "format", "json", "gate"})
@@ -30,6 +30,7 @@ _GATE = {"better": 0, "undecided": 3, "worse": 4}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     drop_what_cannot_be_written()
+    activate()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog=_program(), description="What finished runs say.")
     add_commands(parser.add_subparsers(dest="command", required=True))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import importlib
+import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,11 +69,24 @@ def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str,
     monkeypatch.syspath_prepend(site)
 
 
+def declare(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str) -> None:
+    """Work in a project with this module, which is not installed."""
+    (site / f"{name}.py").write_text(module)
+    (site / "rlsweep.toml").touch()
+    points = f'[project.entry-points."{registry.GROUP}"]\n{name} = "{name}"\n'
+    (site / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n{points}')
+    monkeypatch.chdir(site)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+
+
+@pytest.mark.parametrize("bring", [install, declare])
 def test_a_report_has_the_summary_and_the_figure_of_another_package(
-    make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bring: Callable[..., None]
 ) -> None:
-    install(tmp_path, monkeypatch, "swinging", MODULE)
-    assert "swinging" in installed_parts.packages()  # whose files in conf/ are read, and which a launch copies
+    bring(tmp_path, monkeypatch, f"{bring.__name__}_swing", MODULE)
+    if bring is install:
+        assert "install_swing" in installed_parts.packages()  # whose files in conf/ are read, and which a launch copies
     claim = {"claim": "It swings.", "kind": "range", "group": "C1", "metric": REWARD, "summary": "swing", "low": 0.0}
     asked = {**ANALYSIS, "figures": [{"ends": [REWARD]}], "hypotheses": {"H": claim}}
     found = reported(make_sweep(("C0", "C1"), steps=20, analysis=asked))
