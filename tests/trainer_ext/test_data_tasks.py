@@ -134,11 +134,15 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "humaneval": ("humaneval", {"a.jsonl.gz": FUNCTIONS}, {"test_path": "a.jsonl.gz"}),
     "humaneval, alone": ("humaneval", {"a.jsonl.gz": FUNCTIONS}, {"instruction": None}),
     "apps": ("apps", {"a.jsonl": PROBLEMS, "b.jsonl.gz": FUNCTIONS[:1]}, {"humaneval_path": "b.jsonl.gz"}),
+    "apps, a list": ("apps", {"a.jsonl": [PROBLEMS[0] | {"solutions": ["print(2)"]}]}, {}),
     "apps, interviews": ("apps", {"a.jsonl": PROBLEMS}, {"difficulty": "interview"}),
     **{
         f"apps, not to be read {n}": ("apps", {"a.jsonl": [PROBLEMS[0] | change]}, {})
         for n, change in enumerate((
             {"input_output": "{"}, {"input_output": '{"inputs": ["1"], "outputs": []}'}, {"question": None},
+            {"solutions": '"print(3)"'}, {"solutions": '{"a": 1}'}, {"solutions": [1]}, {"starter_code": 5},
+            {"input_output": "[1]"}, {"input_output": '{"inputs": 5, "outputs": 5}'},
+            {"input_output": '{"inputs": [[1]], "outputs": [1], "fn_name": 5}'},
         ))
     },
 }  # fmt: skip

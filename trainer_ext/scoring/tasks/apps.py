@@ -43,9 +43,11 @@ def _read(path: str, of_hub: str, split: str | None, difficulty: str | None) -> 
             without += 1
             continue
         name = tests.get("entry_point")
-        parts = [row["question"].strip(), row.get("starter_code") or "", _CALL.format(name=name) if name else _STDIN]
+        begun = _of(str, row.get("starter_code"), f"{where}: starter_code")
+        parts = [row["question"].strip(), begun, _CALL.format(name=name) if name else _STDIN]
         prompt = "\n\n".join(part.strip() for part in [*parts, _ANSWER] if part.strip())
-        solutions = _json(row.get("solutions") or "[]", f"{where}: solutions")
+        at = f"{where}: solutions"
+        solutions = [_of(str, solution, at) for solution in _of(list, row.get("solutions"), at)]
         worked = f"```python\n{solutions[0].strip()}\n```" if solutions else ""
         metadata = {"problem_id": str(row.get("problem_id", "")), "difficulty": str(row.get("difficulty") or "")}
         rows.append(Row(prompt, json.dumps(tests), split, worked, metadata=metadata, where=where))
@@ -56,15 +58,16 @@ def _read(path: str, of_hub: str, split: str | None, difficulty: str | None) -> 
 
 def _tests(text: str, where: str) -> dict[str, Any] | None:
     """The tests in the column input_output; None: it has none, or none that call its function with a list."""
-    given = _json(text or "{}", f"{where}: input_output")
-    inputs, outputs = given.get("inputs") or [], given.get("outputs") or []
+    given = _of(dict, text, f"{where}: input_output")
+    inputs, outputs = (_of(list, given.get(key), f"{where}: input_output.{key}") for key in ("inputs", "outputs"))
+    name = _of(str, given.get("fn_name"), f"{where}: input_output.fn_name")
     if len(inputs) != len(outputs):
         raise bad_row(where, f"input_output has {len(inputs)} inputs and {len(outputs)} outputs; it needs as many")
-    if not inputs or (given.get("fn_name") and not all(isinstance(one, list) for one in inputs)):
+    if not inputs or (name and not all(isinstance(one, list) for one in inputs)):
         return None
-    if given.get("fn_name"):
+    if name:
         either = ([one, *(one if isinstance(one, list) and len(one) == 1 else ())] for one in outputs)
-        return {"entry_point": given["fn_name"], "calls": [[one, *other] for one, other in zip(inputs, either)]}  # noqa: B905
+        return {"entry_point": name, "calls": [[one, *other] for one, other in zip(inputs, either)]}  # noqa: B905
     return {"stdio": [[_lines(one), _lines(other)] for one, other in zip(inputs, outputs, strict=True)]}
 
 
@@ -73,8 +76,13 @@ def _lines(value: str | Sequence[Any]) -> str:
     return value if isinstance(value, str) else "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _json(text: str, where: str) -> Any:
+def _of(kind: type, value: Any, where: str) -> Any:
+    """A value of this type or its JSON, empty where there is none. Objection: it is of another type."""
     try:
-        return json.loads(text)
+        value = (json.loads(value) if value and isinstance(value, str) and kind is not str else value) or kind()
     except ValueError as error:
         raise bad_row(where, f"not JSON: {error}") from error
+    if not isinstance(value, kind):
+        allowed = {dict: "JSON of a mapping", list: "JSON of a list", str: "text"}
+        raise bad_row(where, f"must be {allowed[kind]}; found {value!r:.60}")
+    return value
