@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,19 @@ def put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError):
         tasks.get("")
     monkeypatch.setattr(tasks.task, "_entries", dict(tasks.task._entries))
+
+
+def declare(
+    site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, group: str = "rlsweep.analysis"
+) -> None:
+    """Work in a project that has this module and its entry point, and is not installed."""
+    (site / f"{name}.py").write_text(module)
+    (site / "rlsweep.toml").touch()
+    points = f'[project.entry-points."{group}"]\n{name} = "{name}"\n'
+    (site / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n{points}')
+    monkeypatch.chdir(site)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
 
 
 @contextmanager

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -69,18 +67,7 @@ def install(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str,
     monkeypatch.syspath_prepend(site)
 
 
-def declare(site: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str) -> None:
-    """Work in a project with this module, which is not installed."""
-    (site / f"{name}.py").write_text(module)
-    (site / "rlsweep.toml").touch()
-    points = f'[project.entry-points."{registry.GROUP}"]\n{name} = "{name}"\n'
-    (site / "pyproject.toml").write_text(f'[project]\nname = "{name}"\n{points}')
-    monkeypatch.chdir(site)
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-
-
-@pytest.mark.parametrize("bring", [install, declare])
+@pytest.mark.parametrize("bring", [install, registered.declare])
 def test_a_report_has_the_summary_and_the_figure_of_another_package(
     make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bring: Callable[..., None]
 ) -> None:

@@ -11,7 +11,8 @@ from itertools import combinations
 import pyarrow.parquet as pq
 import pytest
 
-from tests.configuration import tree_of
+from tests import registered
+from tests.configuration import CONF, tree_of
 from tests.trainer_ext.conftest import jsonl
 from trainer_ext.scoring import tasks
 from trainer_ext.scoring.tasks import Row, card
@@ -53,6 +54,31 @@ def test_a_folder_is_prepared_with_its_card_and_can_be_trained_on(tmp_path, caps
     assert len(rows) == splits["train"]["rows"] + 3 and {row.ground_truth for row in rows} == {"2"}
     columns = {"data_source", "prompt", "ability", "reward_model", "extra_info"}
     assert set(pq.read_schema(to / "train.parquet").names) == columns
+
+
+OWN_TASK = """
+from trainer_ext.scoring.tasks import Row, task
+
+@task("reverse")
+def rows(task):
+    return [Row(str(n), str(n)[::-1]) for n in range(task["train_prompts"])]
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return float(solution_str == ground_truth)
+"""
+
+
+@pytest.mark.parametrize(("name", "file"), [("backwards", "reverse"), ("sorting", "sorting")])
+def test_a_project_has_its_own_tasks_and_files_that_win_over_ours(tmp_path, monkeypatch, name, file):
+    registered.put_back(monkeypatch)
+    registered.declare(tmp_path, monkeypatch, f"own_{name}", OWN_TASK, "rlsweep.tasks")
+    (tmp_path / "conf/task").mkdir(parents=True)
+    text = (CONF / "task/sorting.yaml").read_text().replace("name: sorting", f"name: {file}")
+    (tmp_path / f"conf/task/{name}.yaml").write_text(re.sub("train_prompts: .*", "train_prompts: 100", text))
+    with registered.other_packages():
+        assert main(["prepare", name, "--to", str(tmp_path / "to")]) == 0
+    card = json.loads((tmp_path / "to/card.json").read_text())
+    assert card["task"] == file and sum(of["rows"] for of in card["splits"].values()) == 100
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
+from trainer_ext.application.section import configured
 from trainer_ext.scoring.reward_models.folders import CARD, Settings
 from trainer_ext.scoring.tasks import command_line
 from trainer_ext.scoring.tasks.preferences import train
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = command.parse_intermixed_args(arguments)
     try:
         settings, others = _settings(given.overrides)
-        section, shares = command_line.configured(given.task, [*command_line.of_folder(given.source), *others])
+        section, shares = configured(given.task, [*command_line.of_folder(given.source), *others])
         command_line.check_new(given.to)
         report = train(section, shares, given.model, given.to, settings)
     except (ValueError, OSError) as error:

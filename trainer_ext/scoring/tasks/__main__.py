@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer_ext.application.section import configured
 from trainer_ext.scoring import tasks
 from trainer_ext.scoring.tasks import card, command_line
 from trainer_ext.scoring.tasks.command_line import CARD
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--licence", help="of the data, for the card")
     given = command.parse_intermixed_args(arguments)
     try:
-        section, shares = command_line.configured(given.task, [*command_line.of_folder(given.source), *given.overrides])
+        section, shares = configured(given.task, [*command_line.of_folder(given.source), *given.overrides])
         found = prepare(section, shares, given.to, given.licence)
     except (ValueError, OSError) as error:
         print(f"{given.task}: {error}", file=sys.stderr)

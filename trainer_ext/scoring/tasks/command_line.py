@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ from trainer_ext.scoring import tasks
 from trainer_ext.scoring.artifacts import build_once
 from trainer_ext.scoring.tasks import tables
 
-CONF = Path(__file__).parents[3] / "rlsweep_conf"  # of a wheel
-CONF = CONF if CONF.is_dir() else CONF.with_name("conf")
 CARD = "card.json"
 
 
@@ -55,30 +53,6 @@ def write(folder: Path, card: dict[str, Any], fill: Callable[[Path], Mapping[str
 def say(text: str) -> None:
     """A line of the progress."""
     print(text, file=sys.stderr, flush=True)
-
-
-def configured(task: str, overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, float]]:
-    """The section `task` and trainer.split. ValueError: a name or a value is not known."""
-    from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            tree = compose("config", overrides=[f"task={task}", *overrides])
-        section: Any = OmegaConf.to_container(tree.task, resolve=True, throw_on_missing=True)
-        shares: Any = OmegaConf.to_container(tree.trainer.split, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(" ".join(str(error).partition("Config search path")[0].split())) from error
-    return _plain(section), _plain(shares)
-
-
-def _plain(section: Any) -> Any:
-    """Values alone, without what the configuration says about them."""
-    if not isinstance(section, dict):
-        return section
-    return {key: _plain(value) for key, value in section.items() if key not in ("allowed", "requires")}
 
 
 def of_folder(folder: Path | None) -> list[str]:
