@@ -10,7 +10,6 @@ Its modules; the launcher and every run import this one, so that it imports the 
     other_names    what users probably mean by a name that the configuration does not have
     hub            a run's models at their commits on the hub
     commands       the commands `evaluate` and `export`
-    section        a task's configuration, for other commands
 """
 
 from __future__ import annotations

@@ -8,14 +8,17 @@ that is null drops those of the files before. A trainer's `verl_keys` has the ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from analysis.spec.validation import words
 from launcher.application import File
 from launcher.config import hydra_compose, identity
-from launcher.planning.schema import Validator
+from launcher.planning.schema import Validator, strip
+from launcher.project import activate
 from trainer_ext.objection import Objection
 
 _Conditions = Mapping[str, Mapping[str, Any]]
@@ -81,6 +84,18 @@ def _sections(content: Any, name: str) -> Iterator[Mapping[str, Any]]:
                 yield value
             else:
                 yield from _sections(value, name)
+
+
+def configured(task: str, overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, float]]:
+    """The section `task` and trainer.split in the present project. ValueError: a name or a value is not known."""
+    activate()
+    try:
+        tree = OmegaConf.create(hydra_compose.of_project().compose([f"task={task}", *overrides]).tree)
+        section: Any = OmegaConf.to_container(tree.task, resolve=True, throw_on_missing=True)
+        shares: Any = OmegaConf.to_container(tree.trainer.split, resolve=True)
+    except hydra_compose.ERRORS as error:
+        raise ValueError(" ".join(str(error).partition("Config search path")[0].split())) from error
+    return strip(section), strip(shares)
 
 
 # ---------------------------------------------------------------- the keys of verl's tree that a trainer reads

@@ -208,18 +208,16 @@ def check_choice(of: str, name: str, settings: Mapping[str, Any], declared: Sequ
             raise Ended("its result has no gradient in the ratio, and nothing would be trained", *place)
         report = chosen.report(*(value.detach() for value in given), **chosen.settings) if chosen.report else {}
         allowed = ("a number", [(), "float", "int"]) if of_list else ("values (B, T)", [(2, 3), (2,)])
-        for metrics, source in ((own if pair else {}, code), (report, chosen.report)):
-            source = getattr(source, "__code__", code)
-            place = source.co_filename, source.co_firstlineno
+        for metrics, made in ((own if pair else {}, code), (report, getattr(chosen.report, "__code__", code))):
+            place = made.co_filename, made.co_firstlineno
             if not isinstance(metrics, Mapping):
                 raise Ended("it returns no mapping of metrics", *place)
             for key, value in metrics.items():
                 kind = getattr(value, "shape", type(value).__name__)
                 if kind not in allowed[1]:
                     raise Ended(f"for inputs of shape (2, 3) its metric {key} is {kind}: return {allowed[0]}", *place)
-                if (metric := str(key).partition("@")[0]) not in writes:  # a variance has two moments, with endings
-                    fix = registry.instead(metric, writes, "list it")
-                    raise Ended(f"its metric {metric} is not under `writes` of a chosen file: {fix}", *place)
+                if (key := str(key).partition("@")[0]) not in writes:  # a variance has two moments, with endings
+                    raise Ended(f"no `writes` has its metric {key}: {registry.instead(key, writes, 'add it')}", *place)
 
 
 def check_prompts(config: Mapping[str, Any], longest: int) -> Objection | None:

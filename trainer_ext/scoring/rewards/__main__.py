@@ -12,7 +12,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
-from trainer_ext.application.section import configured
+from trainer_ext.application.declarations import configured
 from trainer_ext.scoring.reward_models.folders import CARD, Settings
 from trainer_ext.scoring.tasks import command_line
 from trainer_ext.scoring.tasks.preferences import train

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer_ext.application.section import configured
+from trainer_ext.application.declarations import configured
 from trainer_ext.scoring import tasks
 from trainer_ext.scoring.tasks import card, command_line
 from trainer_ext.scoring.tasks.command_line import CARD
