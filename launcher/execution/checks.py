@@ -89,9 +89,9 @@ def other_code(plan: Plan, states: Mapping[str, State | None]) -> Others:
     for experiment in plan.experiments:
         runs = {}  # those with finished steps
         for run_id in experiment.members:
-            state = states[run_id]
+            state, folder = states[run_id], run_folder(plan.multirun, run_id)
             if state is not None and state.code_ids():
-                if state.state == RunState.DONE or latest_checkpoint(run_folder(plan.multirun, run_id)) is not None:
+                if state.state == RunState.DONE or latest_checkpoint(folder) is not None:
                     runs[run_id] = (state.state, state.code_ids())
             elif run_id in plan.prefixes:  # it has no step of its own yet, and will take over those of this one
                 before = find_state(run_folder(plan.multirun, plan.prefixes[run_id].run))

@@ -23,8 +23,8 @@ from launcher.files import BadRunFolder
 from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
-from launcher.run.folder import checkpoints, present, run_folder
-from launcher.run.lifecycle import find_state, is_done
+from launcher.run.folder import checkpoints, run_folder
+from launcher.run.lifecycle import find_state, is_done, present
 from launcher.text import counted, one_line
 
 # To parse ten thousand files as YAML takes half a minute, but few of them have different sections `trainer`.

@@ -192,8 +192,11 @@ def changes(then: Code, near: Sequence[Path] = (), root: str = "") -> dict[str, 
     # A program's packages are below the folder of its script, or beside that.
     files = [Path(name) for name in (placed(name, root) for name in then.modules) if name[0] == "/"]
     near = near or [*dict.fromkeys(at for file in files for at in file.parents)]
-    values = [(name, was, _present(then, name, was, near, root)) for name, was in sorted(then.values().items())]
-    return {name: (was, now) for name, was, now in values if was != now}
+    changed = {}
+    for name, value in sorted(then.values().items()):
+        if (present := _present(then, name, value, near, root)) != value:
+            changed[name] = (value, present)
+    return changed
 
 
 def _present(then: Code, name: str, value: str, near: Iterable[Path], root: str) -> str:

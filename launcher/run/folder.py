@@ -11,9 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import os
 import re
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,7 @@ JSON_KEYS = {"launch_id": "job", "message": "cause", "failure_kind": "kind", "fa
 #: Metadata of a field that a file has only if it says something: a file of an older version is written back as it was.
 LATER: Mapping[str, Any] = {"later": True}
 
-_READABLE = "let this user read it, and the folders above it"
+READABLE = "let this user read it, and the folders above it"
 AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 
@@ -166,7 +165,7 @@ def read_object(path: Path, load: Callable[[Path], Any] = _load_json, form: str 
     except ValueError as error:  # not of this form, or not UTF-8
         raise BadRunFolder(path, f"not {form} ({error})") from error
     except (IsADirectoryError, NotADirectoryError, PermissionError) as error:  # to retry would not help
-        fix = _READABLE if isinstance(error, PermissionError) else None
+        fix = READABLE if isinstance(error, PermissionError) else None
         raise BadRunFolder(path, str(error.strerror), fix) from error
     if not isinstance(value, dict):
         raise BadRunFolder(path, f"must be an object, not {type(value).__name__}")
@@ -196,16 +195,6 @@ def can_be_named(name: str) -> bool:
 
 def runs_folder(multirun: Path) -> Path:
     return multirun / "runs"
-
-
-def present(multirun: Path) -> Set[str]:
-    """The names of the runs that have a folder. BadRunFolder: this user may not list them."""
-    try:
-        return {*os.listdir(runs_folder(multirun))}
-    except PermissionError as error:
-        raise BadRunFolder(runs_folder(multirun), str(error.strerror), _READABLE) from error
-    except (FileNotFoundError, NotADirectoryError):  # a launch checks the folder
-        return set()
 
 
 def run_folder(multirun: Path, run_id: str) -> Path:

@@ -27,7 +27,7 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -38,12 +38,12 @@ from launcher.files import BadRunFolder, fsync_folder
 from launcher.run.folder import (
     FORMAT,
     LATER,
+    READABLE,
     Record,
     create_record,
     find_record,
     last_final_step,
     metrics_path,
-    present,
     read_record,
     run_folder,
     runs_folder,
@@ -344,8 +344,18 @@ def known_state(folder: Path) -> State | None:
     return None
 
 
+def present(multirun: Path) -> Set[str]:
+    """The names of the runs that have a folder. BadRunFolder: this user may not list them."""
+    try:
+        return {*os.listdir(runs_folder(multirun))}
+    except PermissionError as error:
+        raise BadRunFolder(runs_folder(multirun), str(error.strerror), READABLE) from error
+    except (FileNotFoundError, NotADirectoryError):  # a launch checks the folder
+        return set()
+
+
 def find_states(multirun: Path, run_ids: Iterable[str]) -> dict[str, State | None]:
-    """The state of each of these runs, as `find_state` says. Of many runs, most may be new: they have no folder."""
+    """The state of each of these runs, as `find_state` says."""
     there = present(multirun)
     return {run_id: find_state(run_folder(multirun, run_id)) if run_id in there else None for run_id in run_ids}
 
@@ -802,10 +812,9 @@ def unfinished_seconds(device_seconds: Mapping[str, float], attempt: int, state:
 
 def spent_seconds(multirun: Path, run_ids: Iterable[str], now: float) -> dict[str, float]:
     """The device-seconds of all attempts of each run until `now`, those in its archived folders included."""
-    folders = archived(multirun)
-    for run_id in present(multirun):
-        folders.setdefault(run_id, []).append(run_folder(multirun, run_id))
-    return {run_id: sum(_spent_on(folder, now) for folder in folders.get(run_id, ())) for run_id in run_ids}
+    former = archived(multirun)
+    folders = {run_id: (run_folder(multirun, run_id), *former.get(run_id, ())) for run_id in run_ids}
+    return {run_id: sum(_spent_on(folder, now) for folder in own) for run_id, own in folders.items()}
 
 
 def _spent_on(folder: Path, now: float) -> float:
