@@ -117,9 +117,8 @@ class Watchdog:
 
     def close(self) -> None:
         """Stop measuring. An attempt that was not stalled leaves no file."""
-        assert self._timer.stdin is not None
-        self._timer.stdin.close()
-        self._timer.wait()
+        self._timer.kill()  # a child that the run has forked keeps its standard input open
+        self._timer.communicate()
         faulthandler.unregister(signal.SIGUSR1)
         empty = os.fstat(self._file.fileno()).st_size == 0
         self._file.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 import rlsweep
@@ -22,7 +23,7 @@ from launcher.run.lifecycle import RunState, find_state
 from tests.launcher.made import read_log
 from tests.results import logged
 from tests.trees import git, write
-from tests.waiting import until
+from tests.waiting import ended, until
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[2]
@@ -881,6 +882,25 @@ def test_a_child_that_a_job_forks_is_not_the_run(tmp_path: Path) -> None:
     )
     sweep(tmp_path, "+child=raise,exit,return")
     assert [returned(run) for run in runs(tmp_path)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("killed", ["false"])
+def test_a_child_that_a_job_leaves_ends_with_it_and_keeps_nobody_waiting(tmp_path: Path, killed: str) -> None:
+    task = """
+        if (child := os.fork()) == 0:
+            time.sleep(100)
+            os._exit(0)
+        Path(f"child{child}").touch()
+        if config.killed and not Path("once").exists():
+            Path("once").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 1
+    """
+    write_program(tmp_path, task)
+    ended(start(tmp_path, f"+killed={killed}"), seconds=90)
+    children = [int(path.name.removeprefix("child")) for path in tmp_path.glob("child*")]
+    until(lambda: not any(map(psutil.pid_exists, children)), seconds=9)
+    assert len(children) == (2 if killed == "true" else 1) and [returned(run) for run in runs(tmp_path)] == [1]
 
 
 def test_a_run_that_is_stopped_at_once_each_time_is_left(tmp_path: Path) -> None:
