@@ -884,7 +884,7 @@ def test_a_child_that_a_job_forks_is_not_the_run(tmp_path: Path) -> None:
     assert [returned(run) for run in runs(tmp_path)] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("killed", ["false"])
+@pytest.mark.parametrize("killed", ["false", "true"])
 def test_a_child_that_a_job_leaves_ends_with_it_and_keeps_nobody_waiting(tmp_path: Path, killed: str) -> None:
     task = """
         if (child := os.fork()) == 0:

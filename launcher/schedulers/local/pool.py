@@ -169,16 +169,19 @@ class Pool(Scheduler):
         except (EOFError, OSError) as error:
             why = f"the server of warm workers died while it started ({error!r}); see its output above"
             raise SchedulerError(why) from error
-        self._running[process.sentinel] = _Running(process, folder, slot, time.monotonic())
+        # The children that a fork's run has forked keep its sentinel open.
+        end = os.pidfd_open(process.pid) if self._forks else os.dup(process.sentinel)
+        self._running[end] = _Running(process, folder, slot, time.monotonic())
 
     def poll(self, timeout: float) -> Sequence[Ended]:
         """Workers that ended since the last call. Those over the time limit are asked to stop, and later killed."""
         self._guard()
         ready = multiprocessing.connection.wait(list(self._running), timeout)
         ended: list[Ended] = []
-        for sentinel in ready:
-            assert isinstance(sentinel, int)
-            running = self._running.pop(sentinel)
+        for end in ready:
+            assert isinstance(end, int)
+            running = self._running.pop(end)
+            os.close(end)
             running.process.join()
             _end_group(running.process)
             ended.append(Ended(running.folder, running.process.exitcode))
@@ -196,11 +199,11 @@ class Pool(Scheduler):
     def close(self) -> None:
         """Ask the remaining workers to stop, wait for them, and kill those that do not."""
         self.cancel()
-        for running in self._running.values():
-            running.process.join(self._grace_s)
-            if running.process.is_alive():
+        for end, running in self._running.items():
+            if not multiprocessing.connection.wait([end], self._grace_s):
                 running.process.kill()
-                running.process.join()
+            running.process.join()
+            os.close(end)
             _end_group(running.process)
         self._running.clear()
 
