@@ -117,7 +117,6 @@ def begin(attempt: Attempt, folder: Path, resumes: bool) -> Job:
     for end in (signals, written):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(written, warn_on_full_buffer=False)
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
     job = _job = Job(attempt, folder, signals)
     os.environ[RUN] = f"{attempt.folder}:{attempt.attempt}"
     if folder.exists():
@@ -136,7 +135,13 @@ def begin(attempt: Attempt, folder: Path, resumes: bool) -> Job:
         if not job.watches:
             raise Preempted(attempt.stop_message or "asked to stop")
 
+    def in_child() -> None:
+        signal.set_wakeup_fd(-1)
+        if signal.getsignal(signal.SIGTERM) is on_signal:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program ends its children with it
+
     signal.signal(signal.SIGTERM, on_signal)
+    os.register_at_fork(after_in_child=in_child)
     return job
 
 

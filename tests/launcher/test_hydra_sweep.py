@@ -903,6 +903,35 @@ def test_a_child_that_a_job_leaves_ends_with_it_and_keeps_nobody_waiting(tmp_pat
     assert len(children) == (2 if killed == "true" else 1) and [returned(run) for run in runs(tmp_path)] == [1]
 
 
+@pytest.mark.parametrize("watches", ["false", "true"])
+def test_a_job_ends_its_children_with_sigterm(tmp_path: Path, watches: str) -> None:
+    before = """
+        import multiprocessing, rlsweep
+
+        def asleep(begun):
+            begun.set()
+            for _ in range(2):
+                try:
+                    time.sleep(50)
+                except Exception:
+                    pass
+    """
+    task = """
+        run = rlsweep.context() if config.watches else None
+        processes = multiprocessing.get_context("fork")
+        begun = processes.Event()
+        child = processes.Process(target=asleep, args=(begun,))
+        child.start()
+        begun.wait()
+        child.terminate()
+        child.join()
+        return child.exitcode
+    """
+    write_program(tmp_path, task, before)
+    sweep(tmp_path, f"+watches={watches}")
+    assert [returned(run) for run in runs(tmp_path)] == [-signal.SIGTERM]
+
+
 def test_a_run_that_is_stopped_at_once_each_time_is_left(tmp_path: Path) -> None:
     write_program(tmp_path, "os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(9)")
     assert "10 attempts in a row were stopped within 60 s" in sweep(tmp_path, code=1)
