@@ -53,7 +53,7 @@ from launcher.text import one_line
 #: The file that problems of the sweeper's section are about: whichever of the program's has it.
 PROGRAM = "the configuration of the program"
 #: Values that a launch sets: its folder and its time. A run's identity has no value that refers to one of them.
-_LAUNCH_KEY = re.compile(r"(runtime|run|sweep)\b")
+_LAUNCH_KEY = re.compile(r"(runtime(?!\.(choices|version)\b)|run|sweep)\b")
 _OF_THE_LAUNCH = re.compile(rf"\$\{{(now:|hydra:{_LAUNCH_KEY.pattern})")
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -227,6 +227,18 @@ def test_what_refers_to_the_launch_is_no_part_of_a_run(
     assert {run.config["config"]["b"] for run in planned(compositions, words).runs.values()} == {written}
 
 
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (["+b='${hydra:runtime.choices.db}'", "db=mysql,sqlite"], ["mysql", "sqlite"]),
+    ],
+)
+def test_what_each_launch_sets_alike_is_part_of_a_run(
+    compositions: Compositions, words: list[str], values: list[str]
+) -> None:
+    assert [run.config["config"]["b"] for run in planned(compositions, words).runs.values()] == values
+
+
 def test_groups_factors_zips_and_seeds_multiply(compositions: Compositions) -> None:
     experiment = {
         "groups": {"A": {"optim": "adam"}, "B": {"optim": "sgd", "optim.momentum": 0.5}},
