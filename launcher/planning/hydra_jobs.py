@@ -53,7 +53,7 @@ from launcher.text import one_line
 #: The file that problems of the sweeper's section are about: whichever of the program's has it.
 PROGRAM = "the configuration of the program"
 #: Values that a launch sets: its folder and its time. A run's identity has no value that refers to one of them.
-_LAUNCH_KEY = re.compile(r"(runtime(?!\.(choices|version)\b)|run|sweep)\b")
+_LAUNCH_KEY = re.compile(r"(runtime(?!\.(choices|version|cwd)\b)|run|sweep)\b")
 _OF_THE_LAUNCH = re.compile(rf"\$\{{(now:|hydra:{_LAUNCH_KEY.pattern})")
 _REFERENCE = re.compile(r"\$\{([^${}:]+)\}")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -340,11 +340,14 @@ def check_seed_key(key: str, runs: Mapping[str, PlannedRun]) -> None:
 
 @contextmanager
 def _no_launch() -> Iterator[None]:
-    """Inside, the folders and the time of a launch have no value: what refers to them cannot be resolved."""
+    """Inside, the folders and the time of a launch have no value: what refers to them cannot be resolved. But relative
+    paths begin in the folder of its command, so that files in it count by their content."""
     before = dict(BaseContainer._resolvers)
 
     def hydra(*given: Any) -> Any:
-        return refused() if _LAUNCH_KEY.match(str(given[3][0])) else before["hydra"](*given)
+        if (key := str(given[3][0])) == "runtime.cwd":
+            return "."
+        return refused() if _LAUNCH_KEY.match(key) else before["hydra"](*given)
 
     def refused(*_: Any) -> Any:
         raise ValueError("this differs in each launch")

@@ -759,8 +759,9 @@ def test_a_log_to_which_attempts_without_a_checkpoint_append_is_that_of_the_last
     assert [(row["step"], row["score"]) for row in logged(run)] == [(step, 3) for step in range(1, 7)]
 
 
-def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path) -> None:
-    config = {"x": 1, "save_path": "model.txt", "data": "data.txt"}
+@pytest.mark.parametrize("root", ["", "${hydra:runtime.cwd}/"])
+def test_a_file_that_jobs_write_where_the_configuration_names_it_makes_no_other_run(tmp_path: Path, root: str) -> None:
+    config = {"x": 1, "save_path": f"{root}model.txt", "data": f"{root}data.txt"}
     write_program(tmp_path, "Path(config.save_path).write_text(Path(config.data).read_text())", config=config)
     (tmp_path / "data.txt").write_text("one")
     sweep(tmp_path, "x=1,2")
