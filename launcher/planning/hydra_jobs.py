@@ -29,6 +29,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.utils import env_override
 from hydra.errors import HydraException
 from omegaconf import Container, DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.basecontainer import BaseContainer
@@ -249,15 +250,17 @@ class Composition:
         ]
         dynamic = _dynamic(leaves, given)
         self._tree = tree
+        #: The variables of the job's environment, as they are written.
+        self._environment = dict(OmegaConf.to_container(config.hydra.job.env_set))
         again = copy.deepcopy(config)
         OmegaConf.clear_cache(again)
-        with _no_launch():
+        with _no_launch(), env_override(self._variables()):
             differing = [leaf for leaf in dynamic if repr(_resolved(config, *leaf)) != repr(_resolved(again, *leaf))]
         #: Keys whose resolvers give another value each time: they are no part of a run, as those of the launch.
         self.unstable = {key for path, _ in differing if not is_within(key := ".".join(map(str, path)), ignore)}
         self._dynamic = [leaf for leaf in dynamic if leaf not in differing]
         self._read([leaf for leaf in leaves if leaf not in dynamic])
-        self._of_hydra = any("${hydra:" in text for _, text in self._dynamic)
+        self._of_hydra = any("${hydra:" in text for _, text in (*self._dynamic, *_leaves(self._environment)))
 
     @functools.cached_property
     def base(self) -> Base:
@@ -308,9 +311,14 @@ class Composition:
 
     def _read(self, leaves: Iterable[_Leaf]) -> None:
         """Put the resolved values of these nodes into the tree; one that cannot be resolved stays as it is written."""
-        with _no_launch():
+        with _no_launch(), env_override(self._variables()):
             for path, text in leaves:
                 self._tree = _set(self._tree, path, _resolved(self.config, path, text))
+
+    def _variables(self) -> dict[str, str]:
+        """What hydra.job.env_set sets."""
+        place = "hydra", "job", "env_set"
+        return {name: _resolved(self.config, (*place, name), text) for name, text in self._environment.items()}
 
 
 def checked(model: type[_Model], given: Any, at: str, context: Context | None = None) -> _Model:

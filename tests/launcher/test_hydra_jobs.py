@@ -220,6 +220,7 @@ def test_what_has_no_value_in_one_job_does_not_keep_that_of_another(compositions
         (["+root='${hydra:sweep.dir}'", "+b=${root}/x"], "${root}/x"),
         (["+a=[1,${out}]", "+b=${a}"], "${a}"),
         (["+a='${hydra:runtime.cwd}'", "+b=${a}/x", "db=mysql,sqlite"], "./x"),
+        (["+hydra.job.env_set.B='${hydra:sweep.dir}'", "+b='${oc.env:B}'"], "${hydra:sweep.dir}"),
     ],
 )
 def test_what_refers_to_the_launch_is_no_part_of_a_run(
@@ -232,6 +233,8 @@ def test_what_refers_to_the_launch_is_no_part_of_a_run(
     ("words", "values"),
     [
         (["+b='${hydra:runtime.choices.db}'", "db=mysql,sqlite"], ["mysql", "sqlite"]),
+        (["+hydra.job.env_set.B=x,y", "+b='${oc.env:B,none}'"], ["x", "y"]),
+        (["+hydra.job.env_set.B='n${hydra:job.num}'", "+b='${oc.env:B,none}'", "seed=0,1"], ["n0", "n1"]),
     ],
 )
 def test_what_each_launch_sets_alike_is_part_of_a_run(
