@@ -45,7 +45,7 @@ class Swept:
     outcome: Outcome
     states: Mapping[str, State | None]
     reports: tuple[int, ...] | None
-    damaged: bool = False
+    flawed: bool = False
 
     @property
     def code(self) -> int:
@@ -56,7 +56,7 @@ class Swept:
             return EXIT_FAILED if self.outcome.left_out else EXIT_FINE
         done = all(map(is_done, self.states.values()))
         reported = self.reports is not None and not any(self.reports)
-        return EXIT_FINE if done and reported and not self.outcome.tripped and not self.damaged else EXIT_FAILED
+        return EXIT_FINE if done and reported and not self.outcome.tripped and not self.flawed else EXIT_FAILED
 
 
 def sweep(root: Path, plan: Plan, train: str | None = None, plugin: Any = None, again: Again | None = None) -> Swept:
@@ -70,6 +70,7 @@ def sweep(root: Path, plan: Plan, train: str | None = None, plugin: Any = None, 
     checks.check_folder(plan.multirun, create=True)
     for line in map(spelled, freeze.declaration_warnings(plan)):
         print(line, flush=True)
+    stalled = False
     while True:
         states = lifecycle.find_states(plan.multirun, plan.runs)
         others = checks.decide(plan, states)
@@ -82,16 +83,21 @@ def sweep(root: Path, plan: Plan, train: str | None = None, plugin: Any = None, 
             return Swept(outcome, lifecycle.find_states(plan.multirun, plan.runs), None)
         if again is None or outcome.interrupted or outcome.tripped or outcome.left_out:
             break
-        added = further_seeds(root, plan)
-        if not added:
+        if not (added := further_seeds(root, plan)):
             break
-        plan = again(added)
-    damaged = _explain(plan)
+        grown = again(added)
+        if stalled := grown.runs.keys() == plan.runs.keys():
+            _say_stalled(added)
+            break
+        for before, after in zip(plan.experiments, grown.experiments, strict=True):
+            _say_added(before, after)
+        plan = grown
+    flawed = _explain(plan) or stalled
     states = lifecycle.find_states(plan.multirun, plan.runs)
     if outcome.interrupted or not any(states.values()):  # without any, it stopped before the plan was frozen
         return Swept(outcome, states, None)
     asked = [experiment for experiment in plan.experiments if experiment.analysis]
-    return Swept(outcome, states, tuple(report(root, plan.multirun / experiment.name) for experiment in asked), damaged)
+    return Swept(outcome, states, tuple(report(root, plan.multirun / experiment.name) for experiment in asked), flawed)
 
 
 def launch(
@@ -273,42 +279,43 @@ def report(root: Path, folder: Path) -> int:
 
 
 def further_seeds(root: Path, plan: Plan) -> dict[str, dict[str, range]]:
-    """The seeds that each group has at the next interim analysis, by experiment; without those that need none.
+    """The seeds of each group at the next look of a comparison that goes on, by experiment.
 
-    It asks the analysis, in a process of its own, and prints what is added and why. Raises OSError if the analysis
-    cannot say it; its own message is on standard error.
+    It asks the analysis, in a process of its own. Raises OSError if the analysis cannot say it; its own message is on
+    standard error.
     """
     more: dict[str, dict[str, range]] = {}
     for experiment in plan.experiments:
-        rule, now = experiment.sequential, experiment.seeds_of()
+        rule, folder = experiment.sequential, plan.multirun / experiment.name
         if rule is None:
             continue
-        added: dict[str, range] = {}
-        folder = plan.multirun / experiment.name
         done = _analysis(root, "looks", str(folder), "--json", stdout=subprocess.PIPE)
         if done.returncode != 0:
             raise OSError(f"{folder}: whether its comparisons need further seeds is not known; the reason is above")
-        for reported in json.loads(done.stdout):
-            group, baseline = str(reported["group"]), str(reported["baseline"])
-            # fewer seeds than planned: the runs of its newest seeds have not all ended
-            if reported["status"] == "continue" and reported["seeds"] == len(now[group]):
-                added |= dict.fromkeys((group, baseline), range(min(len(now[group]) + rule.batch, rule.max)))
-        if added:
-            more[experiment.name] = added
-            print(_added(experiment, rule.max, added), flush=True)
+        # the latest look comes last, for it decides what the baseline needs
+        for at in sorted(json.loads(done.stdout), key=lambda at: int(at["look"])):
+            if at["status"] == "continue":
+                seeds = range(min(rule.start + at["look"] * rule.batch, rule.max))
+                more.setdefault(experiment.name, {}).update({at["group"]: seeds, at["baseline"]: seeds})
     return more
 
 
-def _added(experiment: Experiment, most: int, added: Mapping[str, range]) -> str:
-    before = experiment.seeds_of()
-    new = sorted({seed for group, seeds in added.items() for seed in seeds if seed not in before[group]})
-    groups = ", ".join(group for group in experiment.groups if group in added)
-    size = max(map(len, added.values()))
-    which = f"{'seed' if len(new) == 1 else 'seeds'} {', '.join(map(str, new))}"
-    return (
-        f"{experiment.name}: not decided with {counted(size - len(new), 'seed')}; "
-        f"{which} (of at most {most}) are added to {groups}"
-    )
+def _say_added(before: Experiment, after: Experiment) -> None:
+    had = before.seeds_of()
+    added = {group: extra for group, seeds in after.seeds_of().items() if (extra := {*seeds} - {*had[group]})}
+    if added:
+        new, fewest = sorted(set[int]().union(*added.values())), min(len(had[group]) for group in added)
+        which, are = ("seed", "is") if len(new) == 1 else ("seeds", "are")
+        more = f"{which} {', '.join(map(str, new))} (of at most {after.analysis['sequential']['max']}) {are} added"
+        print(f"{after.name}: not decided with {counted(fewest, 'seed')}; {more} to {', '.join(added)}", flush=True)
+
+
+def _say_stalled(wanted: Mapping[str, Mapping[str, range]]) -> None:
+    why = "runs of the planned seeds have not ended, or experiment.exclude leaves out seeds of the next look"
+    fix = "repeat this command when they have ended, or exclude no seed"
+    for name, groups in wanted.items():
+        line = f"{name}: the comparison of {', '.join(groups)} is not decided, but no seed is added: {why}. Fix: {fix}"
+        print(line, file=sys.stderr, flush=True)
 
 
 def _analysis(root: Path, *words: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,3 +173,63 @@ def test_a_launch_adds_seeds_to_what_is_not_decided(words: tuple[str, ...], capf
     assert gspo.startswith("gspo and c0_grpo: ") and f"{len(after['gspo'])} of at most 12 seeds" in gspo
     # the same command again: no run is missing, and no seed is added
     assert freeze.missing(again()) == [] and sweep.further_seeds(ROOT, again()) == {}
+
+
+def standings(monkeypatch: pytest.MonkeyPatch, *looks: tuple[str, int, str]) -> None:
+    """What the analysis, a program of its own, says of each group: its last look, and its status."""
+    said = [{"group": group, "baseline": "c0_grpo", "look": look, "status": status} for group, look, status in looks]
+    done = subprocess.CompletedProcess([], 0, json.dumps(said))
+    monkeypatch.setattr(sweep, "_analysis", lambda *_, **__: done)
+
+
+@pytest.mark.parametrize(
+    ("looks", "added"),
+    [
+        ((("ptrw", 2, "continue"), ("gspo", 1, "continue")), {"c0_grpo": 12, "ptrw": 12, "gspo": 8}),
+        ((("gspo", 1, "continue"), ("ptrw", 2, "continue")), {"c0_grpo": 12, "ptrw": 12, "gspo": 8}),
+        ((("ptrw", 2, "futile"), ("gspo", 1, "continue")), {"c0_grpo": 8, "gspo": 8}),
+        ((("ptrw", 0, "continue"), ("gspo", 1, "decided")), {"c0_grpo": 4, "ptrw": 4}),
+        ((("ptrw", 3, "ended"), ("gspo", 1, "decided")), {}),
+    ],
+)
+def test_the_baseline_has_the_seeds_of_the_latest_next_look(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, looks: Any, added: dict[str, int]
+) -> None:
+    standings(monkeypatch, *looks)
+    expected = {group: range(n) for group, n in added.items()}
+    assert sweep.further_seeds(ROOT, make(*words, RULE)).get("looks", {}) == expected
+
+
+@pytest.mark.parametrize(("status", "code"), [("continue", 1), ("futile", 0)])
+def test_a_launch_that_can_add_no_seed_to_what_is_not_decided_says_so(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str, code: int
+) -> None:
+    words = (*words, RULE, "experiment.exclude=[{seed:[4,5,6,7]}]")  # the second look cannot have 8 seeds
+    freeze.freeze(plan := make(*words))
+    for run_id in plan.runs:
+        folder = run_folder(plan.multirun, run_id)
+        write_state(folder, read_state(folder).replace(state=RunState.DONE))
+    standings(monkeypatch, ("ptrw", 1, status), ("gspo", 1, "decided"))
+    monkeypatch.setattr(sweep, "report", lambda *_: 0)
+    again = partial(planner.make, ROOT, [*words], SHIPPED)
+    assert sweep.sweep(ROOT, plan, again=again).code == code
+    said = capsys.readouterr().err
+    assert ("looks: the comparison of ptrw, c0_grpo is not decided, but no seed is added: " in said) == bool(code)
+
+
+def test_a_seed_is_added_and_seeds_are_added(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    first = make(*words, RULE)
+    for groups in ({"gspo": [4]}, {"gspo": [4, 5], "ptrw": [4]}, {}):
+        sweep._say_added(
+            *first.experiments, *planner.make(ROOT, [*words, RULE], SHIPPED, {"looks": groups}).experiments
+        )
+    assert capsys.readouterr().out.splitlines() == [
+        "looks: not decided with 4 seeds; seed 4 (of at most 12) is added to gspo",
+        "looks: not decided with 4 seeds; seeds 4, 5 (of at most 12) are added to ptrw, gspo",
+    ]
+
+
+def test_a_rule_that_is_changed_before_any_result_starts_with_its_own_first_look(words: tuple[str, ...]) -> None:
+    for before in (RULE, "seed=0,1,2,3,4"):
+        freeze.freeze(make(*words, before))
+        assert seeds_of(make(*words, RULE.replace("start:4", "start:3")))["ptrw"] == [0, 1, 2]
