@@ -31,7 +31,7 @@ from launcher.planning.clusters import Budget
 from launcher.planning.experiment_spec import ExperimentSpec
 from launcher.planning.overrides import COMMAND_LINE, HYPOTHESIS, Arguments, command_line, is_code_choice, parse
 from launcher.planning.plan import Experiment, Plan, PlannedGroup, PlannedRun, seeds_of
-from launcher.planning.run_specs import run_specs
+from launcher.planning.run_specs import RunSpecs, run_specs
 from launcher.planning.variants import SECTIONS, Planning, Root
 from launcher.tracking import settings as tracking
 
@@ -238,14 +238,20 @@ def _experiment(
     frozen = freeze.frozen_plan(multirun / name)
     arguments = added_seeds.recorded(given, frozen, section.get("seeds") or [tree["seed"]], problems)
     spec = experiment_spec.read(section, tree["seed"], default, arguments, config_root.where, problems)
-    if frozen is not None:
+
+    def specs_after(frozen: Experiment | None) -> RunSpecs:
+        seeds_now: Mapping[str, Iterable[int]] = dict.fromkeys(spec.groups, spec.all_seeds)
+        if spec.rule is not None:
+            seeds_now = added_seeds.current(spec.rule, spec.groups, frozen, added.get(spec.name, {}))
+        return run_specs(planning, config_root, spec, {group: {*seeds} for group, seeds in seeds_now.items()})
+
+    specs = specs_after(frozen)
+    if frozen is not None and specs.runs.keys() & frozen.members.keys():
         by = "seed" if given.seeds is not None else "experiment.seeds"
         at = COMMAND_LINE if by == "seed" else given.origin(by, config_root.where)
         added_seeds.check_unchanged(spec.rule, frozen, multirun, at, by, problems)
-    seeds_now: Mapping[str, Iterable[int]] = dict.fromkeys(spec.groups, spec.all_seeds)
-    if spec.rule is not None:
-        seeds_now = added_seeds.current(spec.rule, spec.groups, frozen, added.get(spec.name, {}))
-    specs = run_specs(planning, config_root, spec, {group: {*seeds} for group, seeds in seeds_now.items()})
+    elif frozen is not None and spec.rule is not None and not problems:  # its plan is of another scale or length
+        specs = specs_after(None)
     if not problems:
         experiment_spec.check_groups(spec, specs.entries, config_root.where, given, problems)
         places = {key: (config_root.where, f"experiment.factors.{key}") for key in specs.factors}

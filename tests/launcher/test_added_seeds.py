@@ -71,6 +71,21 @@ def test_a_rule_stays_when_there_are_results(words: tuple[str, ...], worded: Wor
     worded([*refused(*words, RULE.replace("12", "16")), *refused(*words, "seed=0,1,2,3,4")])
 
 
+@pytest.mark.parametrize("other", ["trainer.steps=1", "scale=tiny"])
+def test_results_of_another_scale_or_length_neither_fix_the_rule_nor_the_seeds(
+    words: tuple[str, ...], other: str
+) -> None:
+    words = tuple(word for word in words if not word.startswith("trainer.steps"))
+    with_results(make(*words, other, "seed=0"))  # a run that measures
+    first = make(*words, RULE)
+    assert seeds_of(first)["ptrw"] == [0, 1, 2, 3]
+    freeze.freeze(first)
+    with_results(planner.make(ROOT, [*words, other, RULE], SHIPPED, {"looks": {"ptrw": range(8)}}))  # a rehearsal
+    assert make(*words, RULE).runs.keys() == first.runs.keys()
+    assert seeds_of(make(*words, RULE.replace("12", "16")))["ptrw"] == [0, 1, 2, 3]
+    assert seeds_of(make(*words, other, RULE))["ptrw"] == [*range(8)]  # resumed
+
+
 def test_a_fixed_number_may_become_another_one_but_no_rule(words: tuple[str, ...], worded: Worded) -> None:
     with_results(make(*words, "seed=0,1,2,3"))
     assert seeds_of(make(*words, "seed=0,1,2,3,4"))["ptrw"] == [0, 1, 2, 3, 4]
