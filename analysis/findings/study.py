@@ -456,6 +456,7 @@ def as_declared(compared: Study, registered: Registration) -> Study | None:
     known = {} if compared.settings.normalize else {run.id: run for run in compared.sweep.runs}
     try:
         plan = {**compared.sweep.plan, **(registered.plan or {})}
+        plan["runs"] = [*plan["runs"], *declaration.added_runs(plan, compared.sweep.plan["runs"])]
         sweep = sweep_of(compared.sweep.folder, plan, known)
         return study(sweep, sweep.asked({**plan["analysis"], "metrics": [], "figures": [], "hypotheses": None}))
     except _BROKEN:

@@ -107,6 +107,19 @@ def scale_of(plan: Mapping[str, Any]) -> str | None:
     return next((word for word in reversed(words) if word.startswith("scale=")), None)
 
 
+def added_runs(declared: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the present runs that the rule of a declared plan has added: of its cells that are as they were."""
+    if (rule := declared["analysis"].get("sequential")) is None:
+        return []
+    before, ids = declared["runs"], {run["id"] for run in runs}
+    cells = {_cell(run) for run in before if run["id"] in ids}
+    return [run for run in runs if run["seed"] < rule["max"] and run not in before and _cell(run) in cells]
+
+
+def _cell(run: Mapping[str, Any]) -> str:
+    return json.dumps([run["group"], run.get("factors")], sort_keys=True)
+
+
 def deciding(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Everything of a plan but its hypotheses that a verdict depends on, as JSON values by key, however it is written.
     Seeds that a rule adds are no part of it."""

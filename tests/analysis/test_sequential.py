@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from analysis.__main__ import main
+from analysis.data.sweep import read_sweep
 from analysis.findings.interim import Status
-from analysis.findings.study import Comparison, Outcome, Reason, Study, study
+from analysis.findings.study import Comparison, Outcome, Reason, Study, as_declared, study
 from analysis.findings.verdicts import judge
 from analysis.report.headline import answer
+from analysis.spec.declaration import Declaration, Registration, added_runs
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import Contrast, Look, boundary, chance, looks, paired, spending
@@ -28,7 +30,7 @@ from analysis.stats.resolution import PAIRED, UNPAIRED
 from analysis.tables import wording
 from analysis.tables.comparison import brief
 from benchmarks.validity import UP, sweep_of
-from tests.analysis.conftest import ANALYSIS, MakeSweep, block_of, refusal
+from tests.analysis.conftest import ANALYSIS, MakeSweep, block_of, logging, refusal
 from tests.analysis.test_reports import luck
 from tests.wording import Worded
 
@@ -299,3 +301,30 @@ def test_of_a_folder_the_standings_are_those_of_its_report(
 )  # fmt: skip
 def test_what_has_no_levels_is_refused(section: Mapping[str, Any], worded: Worded) -> None:
     worded(refusal(BadPlan, lambda: settings(section, groups=("A", "B"), baseline="A")))
+
+
+def test_what_was_declared_is_judged_with_the_seeds_that_its_rule_has_added(make_sweep: MakeSweep) -> None:
+    """Those of the declared groups and of runs that are as they were, up to its most seeds."""
+    asked = {"primary": {"metric": UP, "direction": "higher"}, "sequential": {**RULE, "start": 2, "max": 6}}
+    cells = {"C": [{"lr": 1}, {"lr": 2}]}
+    noise = luck(3, 8, 0.3)
+
+    lines = logging(lambda group, seed, *_: (1.0 + noise[seed]) * (group != "A") + noise[-seed], 8)
+    folder = make_sweep(("A", "B", "C", "D"), range(8), 8, {**asked, "window": 3}, cells, lines=lines)
+    now = json.loads((folder / "plan.json").read_text())
+    runs = [run for run in now["runs"] if run["seed"] < 2 and run["group"] != "D"]
+    runs = [{**run, "id": "other"} if run["factors"] == {"lr": 2} else run for run in runs]
+    before = {**now, "analysis": asked, "seeds": [0, 1], "runs": runs}
+    added = added_runs(before, now["runs"])
+    assert {(run["group"], *run["factors"].values(), run["seed"]) for run in added} == {
+        (*of, seed) for of in (("A",), ("B",), ("C", 1)) for seed in range(2, 6)
+    }
+    fixed = {**before, "analysis": {**asked, "sequential": None}}
+    assert added_runs(fixed, now["runs"]) == []
+    before["groups"].pop("D")
+    found = Registration({**before, "runs": [run for run in runs if run["group"] in "AB"]}, None, Declaration(0, 6), ())
+    sweep = read_sweep(folder)
+    declared = as_declared(study(sweep, sweep.asked()), found)
+    assert declared is not None and declared.settings.window == 20 and declared.primary.comparison("D") is None
+    comparison = compared(declared)
+    assert (comparison.outcome, comparison.standing.most) == (Outcome.HIGHER, 6) and comparison.n > 2
