@@ -19,6 +19,7 @@ from analysis.data.sweep import Sweep
 from analysis.spec.settings import Settings
 from analysis.stats import multiplicity, sequential
 from analysis.stats.contrast import Contrast
+from analysis.stats.resolution import smallest_p
 from analysis.stats.sequential import Look
 from launcher.run.lifecycle import RESUMABLE
 
@@ -186,12 +187,16 @@ def asked(
 
 
 def _chance(looks: Schedule, contrast: Contrast, alpha: float, sides: Collection[float]) -> float | None:
-    """The chance that the last look decides for the likelier of these signs of the difference."""
+    """The chance that the last look decides for the likelier of these signs of the difference; 0 if no look to come can
+    decide, whatever it shows."""
     if contrast.look is None or contrast.t is None:
         return None
     now = contrast.look.sizes[-1]
     done = len(contrast.look.sizes)
     more = [size - looks.sizes[done - 1] for size in looks.sizes[done:]]
     sizes = (*contrast.look.sizes, *((now[0] + new, now[1] + new) for new in more))
-    at_last = Look(contrast.test, sizes, looks.spent).level(alpha)
+    ahead = [Look(contrast.test, sizes[:k], looks.spent[:k]) for k in range(done + 1, len(sizes) + 1)]
+    if all(smallest_p(contrast.test, *look.sizes[-1]) > look.level(alpha) for look in ahead):
+        return 0.0
+    at_last = ahead[-1].level(alpha)
     return max(sequential.chance(contrast.test, side * contrast.t, now, sizes[-1], at_last) for side in sides)

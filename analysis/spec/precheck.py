@@ -1,5 +1,5 @@
 """Whether the seeds of a plan can decide its primary question and its hypotheses, asked before anything runs. Apart
-from `findable` and `findable_hypotheses`, it loads no SciPy."""
+from `findable` and `findable_hypotheses`, it loads no SciPy, but for an exact test with `analysis.sequential`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from analysis.spec.settings import Settings
-from analysis.stats.resolution import multiplied, seeds_needed, smallest_p
+from analysis.stats.resolution import MOST_SEEDS, T_TESTS, multiplied, seeds_needed, smallest_p
 
 # Two seeds are as far from their median as each other. Of three, one is the median: stats.dispersion's t is at most 2,
 # and this is its two-sided p with two degrees of freedom.
@@ -47,8 +47,8 @@ class UndecidablePrimary:
 def undecidable_primary(
     asked: Settings, seeds: Mapping[str, Sequence[int]], baseline: str | None
 ) -> UndecidablePrimary | None:
-    """The comparisons with the baseline whose smallest adjusted p is above alpha, or that have fewer than two seeds;
-    None if there is none. seeds: of each group of the plan."""
+    """The comparisons with the baseline whose smallest adjusted p is above alpha, or at every look above its level, and
+    those with fewer than two seeds; None if there is none. seeds: of each group of the plan."""
     if baseline is None:
         return None
     counts = {group: _seeds(asked, listed, seeds[baseline]) for group, listed in seeds.items() if group != baseline}
@@ -73,9 +73,19 @@ def _seeds(asked: Settings, ours: Sequence[int], theirs: Sequence[int]) -> int:
 
 
 def _least(asked: Settings, summary: str, comparisons: int) -> tuple[int, int]:
-    """How many times the adjusted p of a comparison is the floor of its test, and the seeds needed."""
-    times = multiplied(asked.family, comparisons)
-    return times, seeds_needed(asked.alpha, times, asked.test_of(summary))
+    """How many times the adjusted p of a comparison is the floor of its test, and the seeds needed: with
+    `analysis.sequential` the next `max` with a look that can decide."""
+    times, test, rule = multiplied(asked.family, comparisons), asked.test_of(summary), asked.sequential
+    if rule is None or test in T_TESTS:
+        return times, seeds_needed(asked.alpha, times, test)
+    from analysis.stats import sequential
+
+    def decides(most: int) -> bool:
+        sizes = sequential.looks(rule.start, rule.batch, most)
+        levels = sequential.boundary(test, sizes, asked.alpha / times)
+        return any(smallest_p(test, n) <= level for n, level in zip(sizes, levels, strict=True))
+
+    return times, next(filter(decides, range(rule.max, MOST_SEEDS)), MOST_SEEDS + 1)
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,7 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
         if hypothesis.kind in TWO_GROUPS:
             needed = _least(asked, hypothesis.compared, asked.family_size(len(seeds)))[1]
         elif hypothesis.kind == "extreme":  # supported if every rival is told from it at alpha itself
-            needed = seeds_needed(asked.alpha, 1, asked.test_of(hypothesis.compared))
+            needed = _least(asked, hypothesis.compared, 1)[1]
         elif hypothesis.kind == "spread":
             needed = 3 if asked.alpha > _SPREAD_OF_THREE else 4
         if shared < needed:

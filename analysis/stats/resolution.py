@@ -14,7 +14,7 @@ FEW = 4  # seeds; fewer cannot show whether values are normal, as a t test assum
 EXACT_UP_TO = 20  # pairs whose sign patterns are all counted: 2^19 without mirror images take well under a second
 MOST_SPLITS = 200_000  # splits of two samples that are all counted: those of 10 and 10 values in a tenth of a second
 DRAWS = 100_000  # sign patterns, or splits of two samples, that are drawn where there are too many to count
-_MOST_SEEDS = 1000  # up to which seeds_needed searches
+MOST_SEEDS = 1000  # up to which seeds_needed searches
 
 
 def cannot_decide(n: int, needed: int, ties: int = 0) -> str:
@@ -55,9 +55,9 @@ def seeds_needed(alpha: float = 0.05, comparisons: int = 1, test: str = "signfli
     Raises ValueError unless alpha is within (0, 1).
     """
     check_alpha(alpha)
-    seeds, by_signs = range(2 if test in T_TESTS else 1, _MOST_SEEDS + 1), test in ("signflip", "wilcoxon")
+    seeds, by_signs = range(2 if test in T_TESTS else 1, MOST_SEEDS + 1), test in ("signflip", "wilcoxon")
     p = ((n, comparisons * (2.0 ** (1 - n) if by_signs else smallest_p(test, n))) for n in seeds)
-    return next((n for n, smallest in p if smallest <= alpha), _MOST_SEEDS + 1)
+    return next((n for n, smallest in p if smallest <= alpha), MOST_SEEDS + 1)
 
 
 def multiplied(family: str, comparisons: int) -> int:

@@ -14,7 +14,8 @@ from analysis.findings.verdicts import judge
 from analysis.spec.declaration import Declaration, registration
 from analysis.spec.precheck import findable, findable_hypotheses, undecidable, undecidable_primary
 from analysis.spec.settings import settings
-from analysis.stats import detectable, dispersion
+from analysis.stats import boundary, detectable, dispersion, looks
+from analysis.stats.resolution import smallest_p
 from tests.analysis.conftest import MakeSweep, logging
 
 METRIC = "a/up"
@@ -141,3 +142,30 @@ def test_a_hypothesis_was_declared_with_as_many_runs_done_as_stand_beside_it(dec
 
 def test_without_a_declaration_nothing_is_recorded() -> None:
     assert registration([], {"command": "", "analysis": {}}, Declaration(0, 4)) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "test", "groups", "needed"),
+    [
+        ((4, 2, 6), "signflip", 2, 8), ((4, 1, 7), "wilcoxon", 2, 8), ((4, 2, 8), "signflip", 2, None),
+        ((6, 1, 7), "signflip", 2, None),  # its first look can decide, its last cannot
+        ((4, 2, 8), "signflip", 3, None), ((4, 2, 8), "signflip", 9, 10), ((4, 1, 5), "paired_t", 9, None),
+        ((3, 1, 4), "relabel", 2, 5),
+    ],
+)  # fmt: skip
+def test_a_rule_can_decide_if_some_look_can(rule: Any, test: str, groups: int, needed: int | None) -> None:
+    start, batch, most = rule
+    claim = {"claim": "x", "group": "1", "metric": METRIC}
+    claims = {
+        "more": {**claim, "kind": "greater", "against": "0"},
+        "best": {**claim, "kind": "extreme", "which": "least"},
+    }
+    asked = {"test": test, "pairing": "none" if test == "relabel" else "seed", "hypotheses": claims}
+    asked["sequential"] = {"start": start, "batch": batch, "max": most, "until": "decided"}
+    seeds = {str(group): range(start) for group in range(groups)}
+    found = settings(asked, groups=[*seeds], baseline="0")
+    primary = undecidable_primary(found, seeds, "0")
+    levels = boundary(test, looks(*rule), 0.05 / (groups - 1))
+    assert any(smallest_p(test, n) <= at for n, at in zip(looks(*rule), levels, strict=True)) == (needed is None)
+    assert (primary and primary.needed) == needed
+    assert [one.needed for one in undecidable(found, seeds) if one.id == "more"] == ([needed] if needed else [])

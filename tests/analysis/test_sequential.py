@@ -328,3 +328,14 @@ def test_what_was_declared_is_judged_with_the_seeds_that_its_rule_has_added(make
     assert declared is not None and declared.settings.window == 20 and declared.primary.comparison("D") is None
     comparison = compared(declared)
     assert (comparison.outcome, comparison.standing.most) == (Outcome.HIGHER, 6) and comparison.n > 2
+
+
+@pytest.mark.parametrize(("rule", "n", "status"), [((4, 2, 6), 4, "futile"), ((4, 2, 8), 4, "continue"),
+                                                   ((6, 1, 7), 6, "futile")])  # fmt: skip
+def test_no_seed_is_added_for_looks_that_cannot_decide(rule: tuple[int, int, int], n: int, status: str) -> None:
+    start, batch, most = rule
+    asked = {"start": start, "batch": batch, "max": most, "until": "decided"}
+    a, b = luck(1, n), [2.0, 3.0, 2.5, 3.5, 4.0, -0.01][-n:]
+    values = {"A": a, "B": [x + y for x, y in zip(a, b, strict=True)]}
+    standing = compared(studied(values, sequential=asked, test="signflip")).standing
+    assert (standing.look, standing.status) == (1, status) and (status == "continue" or standing.chance == 0.0)
