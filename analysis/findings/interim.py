@@ -19,7 +19,6 @@ from analysis.data.sweep import Sweep
 from analysis.spec.settings import Settings
 from analysis.stats import multiplicity, sequential
 from analysis.stats.contrast import Contrast
-from analysis.stats.resolution import smallest_p
 from analysis.stats.sequential import Look
 from launcher.run.lifecycle import RESUMABLE
 
@@ -191,12 +190,10 @@ def _chance(looks: Schedule, contrast: Contrast, alpha: float, sides: Collection
     decide, whatever it shows."""
     if contrast.look is None or contrast.t is None:
         return None
-    now = contrast.look.sizes[-1]
-    done = len(contrast.look.sizes)
+    now, done = contrast.look.sizes[-1], len(contrast.look.sizes)
     more = [size - looks.sizes[done - 1] for size in looks.sizes[done:]]
     sizes = (*contrast.look.sizes, *((now[0] + new, now[1] + new) for new in more))
-    ahead = [Look(contrast.test, sizes[:k], looks.spent[:k]) for k in range(done + 1, len(sizes) + 1)]
-    if all(smallest_p(contrast.test, *look.sizes[-1]) > look.level(alpha) for look in ahead):
+    if not sequential.can_decide(contrast.test, sizes, looks.spent, alpha, done):
         return 0.0
-    at_last = ahead[-1].level(alpha)
+    at_last = Look(contrast.test, sizes, looks.spent).level(alpha)
     return max(sequential.chance(contrast.test, side * contrast.t, now, sizes[-1], at_last) for side in sides)

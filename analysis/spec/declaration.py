@@ -109,15 +109,11 @@ def scale_of(plan: Mapping[str, Any]) -> str | None:
 
 def added_runs(declared: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those of the present runs that the rule of a declared plan has added: of its cells that are as they were."""
-    if (rule := declared["analysis"].get("sequential")) is None:
-        return []
+    most = (declared["analysis"].get("sequential") or {"max": 0})["max"]
     before, ids = declared["runs"], {run["id"] for run in runs}
-    cells = {_cell(run) for run in before if run["id"] in ids}
-    return [run for run in runs if run["seed"] < rule["max"] and run not in before and _cell(run) in cells]
-
-
-def _cell(run: Mapping[str, Any]) -> str:
-    return json.dumps([run["group"], run.get("factors")], sort_keys=True)
+    cells = [(run["group"], run["factors"]) for run in before if run["id"] in ids]
+    more = [run for run in runs if run["seed"] < most and run not in before]
+    return [run for run in more if (run["group"], run["factors"]) in cells]
 
 
 def deciding(plan: Mapping[str, Any]) -> dict[str, Any]:

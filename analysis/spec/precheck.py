@@ -78,14 +78,11 @@ def _least(asked: Settings, summary: str, comparisons: int) -> tuple[int, int]:
     times, test, rule = multiplied(asked.family, comparisons), asked.test_of(summary), asked.sequential
     if rule is None or test in T_TESTS:
         return times, seeds_needed(asked.alpha, times, test)
-    from analysis.stats import sequential
+    from analysis.stats.sequential import can_decide, looks, spending
 
-    def decides(most: int) -> bool:
-        sizes = sequential.looks(rule.start, rule.batch, most)
-        levels = sequential.boundary(test, sizes, asked.alpha / times)
-        return any(smallest_p(test, n) <= level for n, level in zip(sizes, levels, strict=True))
-
-    return times, next(filter(decides, range(rule.max, MOST_SEEDS)), MOST_SEEDS + 1)
+    designs = (looks(rule.start, rule.batch, most) for most in range(rule.max, MOST_SEEDS))
+    needed = (n[-1] for n in designs if can_decide(test, [(k, k) for k in n], spending(n), asked.alpha / times))
+    return times, next(needed, MOST_SEEDS + 1)
 
 
 @dataclass(frozen=True)

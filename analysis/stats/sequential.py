@@ -20,7 +20,7 @@ import numpy as np
 from scipy import special
 
 from analysis.stats.numbers import Array
-from analysis.stats.resolution import PAIRED, T_TESTS, check_alpha
+from analysis.stats.resolution import PAIRED, T_TESTS, check_alpha, smallest_p
 
 Sizes = tuple[int, int]  # values of the method and of the baseline; of pairs, the same number twice
 
@@ -109,6 +109,12 @@ def boundary(test: str, seeds: Sequence[int], alpha: float = 0.05) -> tuple[floa
     check_alpha(alpha)
     sizes, shares = tuple((n, n) for n in seeds), spending(seeds)
     return tuple(Look(test, sizes[:k], shares[:k]).level(alpha) for k in range(1, len(seeds) + 1))
+
+
+def can_decide(test: str, sizes: Sequence[Sizes], spent: Sequence[float], alpha: float, done: int = 0) -> bool:
+    """Whether some look after the first `done` ones can decide, whatever it shows. sizes, spent: as in `Look`."""
+    looks = (Look(test, (*sizes[:k],), (*spent[:k],)) for k in range(done + 1, len(sizes) + 1))
+    return any(smallest_p(test, *look.sizes[-1]) <= look.level(alpha) for look in looks)
 
 
 def chance(test: str, t: float, now: Sizes, last: Sizes, level: float) -> float:

@@ -87,7 +87,12 @@ def sweep(root: Path, plan: Plan, train: str | None = None, plugin: Any = None, 
             break
         grown = again(added)
         if stalled := grown.runs.keys() == plan.runs.keys():
-            _say_stalled(added)
+            why = "runs of the planned seeds have not ended, or experiment.exclude leaves out seeds of the next look"
+            fix = "repeat this command when they have ended, or exclude no seed"
+            print(
+                f"{', '.join(added)}: a comparison is not decided, but no seed is added: {why}. Fix: {fix}",
+                file=sys.stderr,
+            )
             break
         for before, after in zip(plan.experiments, grown.experiments, strict=True):
             _say_added(before, after)
@@ -308,14 +313,6 @@ def _say_added(before: Experiment, after: Experiment) -> None:
         which, are = ("seed", "is") if len(new) == 1 else ("seeds", "are")
         more = f"{which} {', '.join(map(str, new))} (of at most {after.analysis['sequential']['max']}) {are} added"
         print(f"{after.name}: not decided with {counted(fewest, 'seed')}; {more} to {', '.join(added)}", flush=True)
-
-
-def _say_stalled(wanted: Mapping[str, Mapping[str, range]]) -> None:
-    why = "runs of the planned seeds have not ended, or experiment.exclude leaves out seeds of the next look"
-    fix = "repeat this command when they have ended, or exclude no seed"
-    for name, groups in wanted.items():
-        line = f"{name}: the comparison of {', '.join(groups)} is not decided, but no seed is added: {why}. Fix: {fix}"
-        print(line, file=sys.stderr, flush=True)
 
 
 def _analysis(root: Path, *words: str, stdout: int | None = None) -> subprocess.CompletedProcess[str]:

@@ -23,11 +23,11 @@ from launcher.run.lifecycle import RunState
 
 def current(
     rule: Sequential, groups: Iterable[str], frozen: Experiment | None, added: Mapping[str, Iterable[int]]
-) -> dict[str, list[int]]:
+) -> dict[str, set[int]]:
     """The seeds of each group: those of the frozen plan if it has the same rule, those that are added now, and at least
     those of the first look."""
     known = frozen.seeds_of() if frozen is not None and frozen.sequential == rule else {}
-    return {group: sorted({*range(rule.start), *known.get(group, ()), *added.get(group, ())}) for group in groups}
+    return {group: {*range(rule.start), *known.get(group, ()), *added.get(group, ())} for group in groups}
 
 
 def recorded(given: Arguments, frozen: Experiment | None, declared: Any, problems: Diagnostics) -> Arguments:

@@ -139,8 +139,7 @@ def _primary_warning(experiment: Experiment, asked: Settings) -> str | None:
         return text
     adjusted = f", adjusted for {lost['comparisons']} comparisons," if lost["comparisons"] > 1 else ""
     least = f"The smallest p that {counted(lost['seeds'], 'seed')} can give{adjusted} is {lost['smallest_p']:g}"
-    share = ", of which each look has a share" if asked.sequential is not None else ""
-    return f"{text}. {least}; alpha = {asked.alpha:g}{share}"
+    return f"{text}. {least}; alpha = {asked.alpha:g}{', of which each look has a share' if asked.sequential else ''}"
 
 
 def _warning(experiment: Experiment, asked: Settings) -> str | None:

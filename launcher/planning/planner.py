@@ -240,10 +240,9 @@ def _experiment(
     spec = experiment_spec.read(section, tree["seed"], default, arguments, config_root.where, problems)
 
     def specs_after(frozen: Experiment | None) -> RunSpecs:
-        seeds_now: Mapping[str, Iterable[int]] = dict.fromkeys(spec.groups, spec.all_seeds)
-        if spec.rule is not None:
-            seeds_now = added_seeds.current(spec.rule, spec.groups, frozen, added.get(spec.name, {}))
-        return run_specs(planning, config_root, spec, {group: {*seeds} for group, seeds in seeds_now.items()})
+        more, seeds = added.get(spec.name, {}), {group: {*spec.all_seeds} for group in spec.groups}
+        seeds = seeds if spec.rule is None else added_seeds.current(spec.rule, spec.groups, frozen, more)
+        return run_specs(planning, config_root, spec, seeds)
 
     specs = specs_after(frozen)
     if frozen is not None and specs.runs.keys() & frozen.members.keys():
