@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher.campaign.stages import PlannedStage, shared_budget
-from launcher.execution.costs import Forecast, budget_line, print_costs, sized, storage_words, totals
+from launcher.execution.costs import Forecast, added_words, budget_line, print_costs, sized, storage_words, totals
 from launcher.planning import hypotheses
 from launcher.planning.plan import Plan
 from launcher.run import lifecycle
@@ -27,8 +27,9 @@ def whole(stages: Sequence[PlannedStage]) -> Plan:
 def document(campaign: str, stages: Sequence[PlannedStage], record: CampaignRecord | None) -> dict[str, Any]:
     """The JSON object. Costs are those of the runs that are not done, as in the plan of an experiment.
 
-    `needs` has the hypotheses of a gate with their claims; `undecidable` those that the planned seeds cannot decide;
-    `power` what the seeds can find, in words (null: it is not computed); `figures` what the reports said of them.
+    `sequential` has the rules by which experiments add seeds, and what these can cost at most; `needs` the hypotheses
+    of a gate with their claims; `undecidable` those that the planned seeds cannot decide; `power` what the seeds can
+    find, in words (null: it is not computed); `figures` what the reports said of them.
     """
     plan = whole(stages)
     found = lifecycle.find_states(plan.multirun, plan.runs)
@@ -67,6 +68,7 @@ def _stage(
         "experiments": [experiment.name for experiment in stage.experiments],
         "commands": [experiment.command for experiment in stage.experiments][:1],
         **sized(ids, states, cost),
+        "sequential": {experiment.name: forecast.of_added_seeds(experiment) for experiment in stage.experiments},
         "needs": needs,
         "undecidable": lost,
         "power": {name: powers.get(name) for name in needs},
@@ -89,7 +91,7 @@ def show(document: Mapping[str, Any]) -> None:
     print(f"campaign {document['campaign']}: {counted(len(stages), 'stage')}, {counted(document['total'], 'run')}, "
           f"{document['done']} done")  # fmt: skip
     print_costs(stages, document["unit"], "stage")
-    for line in _lines(document["stages"]):
+    for line in _lines(document["stages"], document["unit"]):
         print(line)
     space = storage_words(document["storage_bytes"])
     spent = f"; {hours(document['spent_device_hours'])} were spent until now" if document["spent_device_hours"] else ""
@@ -98,10 +100,11 @@ def show(document: Mapping[str, Any]) -> None:
         print(line)
 
 
-def _lines(stages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What each stage takes, and what its gate needs."""
+def _lines(stages: Sequence[Mapping[str, Any]], unit: str) -> Iterator[str]:
+    """What each stage may add and takes, and what its gate needs."""
     for stage in stages:
         yield f"{stage['name']}: {', '.join(stage['experiments'])}"
+        yield from (f"  {name}: {added_words(rule, unit)}" for name, rule in stage["sequential"].items() if rule)
         by_source: dict[tuple[str, str, str], list[str]] = {}
         for take in stage["takes"]:
             by_source.setdefault((take["key"], take["stage"], take["factor"]), []).append(

@@ -112,13 +112,7 @@ def document(planned: Plan, states: Mapping[str, str], cost: Forecast, changed: 
             experiment.name: {
                 "factors": {factor["label"]: factor["levels"] for factor in experiment.factors.values()},
                 "seeds": list(experiment.seeds),
-                "sequential": None
-                if (more := cost.of_added_seeds(experiment)) is None
-                else {
-                    **experiment.analysis["sequential"],
-                    "most_added_runs": more[0],
-                    "most_added_device_hours": more[1],
-                },
+                "sequential": cost.of_added_seeds(experiment),
                 "undecidable": hypotheses.undecidable(experiment),
                 "undecidable_primary": hypotheses.undecidable_primary(experiment),
                 "other_code": [other.document() for other in changed.get(experiment.name, ())],
@@ -156,19 +150,14 @@ def _spread(planned: Plan, experiment: Experiment) -> float:
 
 def _print(experiment: Experiment, planned: Mapping[str, Any], unit: str, spread: float) -> None:
     """Print an experiment and its part of the document; unit: of the hours; spread: as `_spread` says."""
-    from launcher.execution.costs import print_costs
+    from launcher.execution.costs import added_words, print_costs
 
     total = len({entry.id for entry in experiment.entries})
     assert experiment.steps is not None  # it is of a program else, which plans itself
     size = f"{counted(total, 'run')} of {counted(experiment.steps, 'step')}"
     print(f"{experiment.name}: {size}, {counted(len(experiment.seeds), 'seed')}")
-    rule = planned["sequential"]
-    if rule is not None:
-        say(
-            f"  seeds are added until each comparison of the primary measure is decided: {rule['batch']} at a time, "
-            f"at most {rule['max']}; this adds at most {counted(rule['most_added_runs'], 'run')} and "
-            f"{rule['most_added_device_hours']:.2f} {unit}"
-        )
+    if planned["sequential"] is not None:
+        say(f"  {added_words(planned['sequential'], unit)}")
     for label, levels in planned["factors"].items():
         print(f"  {label}: {', '.join(map(str, levels))}")
     print_costs(planned["groups"], unit)

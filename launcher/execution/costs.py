@@ -34,7 +34,7 @@ from launcher.run.folder import read_config, read_summary, run_folder, runs_fold
 from launcher.run.lifecycle import RunState, State, find_state, is_done
 from launcher.schedulers import protocol
 from launcher.status import tables
-from launcher.text import byte_size, duration, hours, more_than, say
+from launcher.text import byte_size, counted, duration, hours, more_than, say
 
 METHOD, KIND, FILE = "done runs of the same method", "done runs of any method", "the model's file"
 ARITHMETIC, GUESS = "arithmetic", "a guess of 60 s"
@@ -247,8 +247,8 @@ class Forecast:
             storage_bytes=None if None in sizes else float(sum(filter(None, sizes))),
         )
 
-    def of_added_seeds(self, experiment: Experiment) -> tuple[int, float] | None:
-        """The runs that an experiment can add at most, and their device-hours; None if its seeds are fixed."""
+    def of_added_seeds(self, experiment: Experiment) -> dict[str, Any] | None:
+        """An experiment's rule, and the runs and device-hours that it adds at most; None if its seeds are fixed."""
         rule = experiment.sequential
         if rule is None:
             return None
@@ -256,10 +256,10 @@ class Forecast:
         for group, seeds in experiment.seeds_of().items():
             more = rule.max / len(seeds) - 1 if seeds else 0.0
             ids = {entry.id for entry in experiment.entries if entry.group == group}
-            works = [self._history.expected(self._plan.runs[run_id]) for run_id in ids]
             runs += round(more * len(ids))
-            seconds += more * sum(work.device_seconds() for work in works)
-        return runs, seconds / lifecycle.HOUR_S
+            seconds += more * sum(self._history.expected(self._plan.runs[each]).device_seconds() for each in ids)
+        most = {"most_added_runs": runs, "most_added_device_hours": seconds / lifecycle.HOUR_S}
+        return {**experiment.analysis["sequential"], **most}
 
     def sources(self) -> dict[str, tuple[int, int]]:
         """By the source of a step's time: how many runs are estimated from it, and on how many runs it was measured."""
@@ -275,7 +275,7 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
     if planned.budget is None:
         return None
     needed, left = forecast.estimate(list(planned.runs)).device_hours, planned.budget - forecast.spent
-    added = [more[1] for experiment in planned.experiments if (more := forecast.of_added_seeds(experiment)) is not None]
+    added = [rule["most_added_device_hours"] for rule in map(forecast.of_added_seeds, planned.experiments) if rule]
     text = f"budget: {planned.budget:g} {forecast.unit}, {hours(forecast.spent)} used"
     expected = f"the remaining runs are expected to take {hours(needed)}"
     if added:
@@ -286,6 +286,13 @@ def budget_line(planned: Plan, forecast: Forecast) -> str | None:
         return f"{text}; it may not suffice: {expected}"
     fix = f"budget.device_hours={more_than(forecast.spent + needed)}"
     return f"{text}; it does not suffice: {expected}. Fix: {fix} or more"
+
+
+def added_words(rule: Mapping[str, Any], unit: str) -> str:
+    """What `Forecast.of_added_seeds` says, in words. unit: of the hours."""
+    most = f"{counted(rule['most_added_runs'], 'run')} and {rule['most_added_device_hours']:.2f} {unit}"
+    how = f"{rule['batch']} at a time, at most {rule['max']}; this adds at most {most}"
+    return f"seeds are added until each comparison of the primary measure is decided: {how}"
 
 
 def storage_words(count: float | None) -> str:

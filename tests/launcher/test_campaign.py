@@ -386,6 +386,16 @@ def test_the_plan_says_what_the_seeds_of_a_gate_find_and_when_they_cannot_meet_i
         worded(f"{kind} {name}: {said}" for kind in ("power", "undecidable") for name, said in check[kind].items())
 
 
+def test_the_plan_of_a_campaign_says_how_many_seeds_its_stages_may_add(world, capsys):
+    rule = {"start": 2, "batch": 1, "max": 5, "until": "decided"}
+    write_experiment(world.conf, GROUPS, "tuning", seeds=rule, factors={LR: [1e-4, 1e-3]})
+    world.write(changed("main", overrides=["seed=5,6"]))  # those that do not choose
+    show(document("c", stages.plan_all(world.read(), None), None))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "seeds are added" in line]
+    how = "seeds are added until each comparison of the primary measure is decided: 1 at a time, at most 5"
+    assert line.startswith(f"  tuning: {how}; this adds at most 12 runs and ")
+
+
 def test_the_plan_of_a_campaign_says_what_was_run_and_decided(world, capsys, worded):
     world.verdicts["better"] = "inconclusive"
     world.launch("force_gate=check")
