@@ -111,9 +111,9 @@ def added_runs(declared: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -
     """Those of the present runs that the rule of a declared plan has added: of its cells that are as they were."""
     most = (declared["analysis"].get("sequential") or {"max": 0})["max"]
     before, ids = declared["runs"], {run["id"] for run in runs}
-    cells = [(run["group"], run["factors"]) for run in before if run["id"] in ids]
+    cells = [(run["group"], run.get("factors")) for run in before if run["id"] in ids]
     more = [run for run in runs if run["seed"] < most and run not in before]
-    return [run for run in more if (run["group"], run["factors"]) in cells]
+    return [run for run in more if (run["group"], run.get("factors")) in cells]
 
 
 def deciding(plan: Mapping[str, Any]) -> dict[str, Any]:
