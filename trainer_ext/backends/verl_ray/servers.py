@@ -53,14 +53,14 @@ def weights_socket(run: str, replica: int, rank: int) -> str:
     return f"ipc:///tmp/rlsweep-{run}-{replica}-{rank}.sock"
 
 
-def run_of(context: Any) -> str:
-    """A word that no other run on this machine has. context: Ray's, of this process.
+def run_of(job: str, address: str) -> str:
+    """A word that no other run on this machine has; job: Ray's number of the job; address: of its Ray.
 
     verl's names have Ray's number of the job alone, which is the same in each Ray that starts: two runs on one machine
     would read each other's weights.
     """
     token = os.environ.get("RAY_AUTH_TOKEN", "")
-    return hashlib.sha256(f"{context.get_job_id()}/{context.gcs_address}/{token}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{job}/{address}/{token}".encode()).hexdigest()[:16]
 
 
 class Failures:

@@ -21,7 +21,8 @@ class VllmAdapter(ServerAdapter):
     def __init__(self, *given: Any, **more: Any):
         super().__init__(*given, **more)
         rank = self.rollout_rank % int(os.environ["RAY_LOCAL_WORLD_SIZE"])
-        run = servers.run_of(ray.get_runtime_context())
+        context = ray.get_runtime_context()
+        run = servers.run_of(context.get_job_id(), context.gcs_address)
         self.zmq_handle = servers.weights_socket(run, self.replica_rank, rank)
 
     def _get_server_name_prefix(self) -> str:

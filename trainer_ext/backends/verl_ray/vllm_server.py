@@ -34,7 +34,8 @@ class VllmServer(servers.Failures, vLLMHttpServer):
 
     def __init__(self, *given: Any, **more: Any):
         servers.Failures.__init__(self)
-        os.environ[vllm_worker.RUN] = servers.run_of(ray.get_runtime_context())
+        context = ray.get_runtime_context()
+        os.environ[vllm_worker.RUN] = servers.run_of(context.get_job_id(), context.gcs_address)
         os.environ[vllm_worker.SERVER] = str(os.getpid())
         vLLMHttpServer.__init__(self, *given, **more)
         self._sleep_level = servers.sleep_level(dict(self.config.engine_kwargs)["vllm"])
