@@ -50,7 +50,8 @@ def run(given: argparse.Namespace) -> int:
     planned = planner.make(project.root(), given.overrides)
     plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
     checks.refuse_dry(planned, plugin)
-    found = lifecycle.find_states(planned.multirun, planned.runs)
+    old = lifecycle.present(planned.multirun) & planned.runs.keys()  # most may be new
+    found = {**dict.fromkeys(planned.runs), **lifecycle.find_states(planned.multirun, old)}
     changed = checks.other_code(planned, found)
     found |= dict.fromkeys(checks.run_anew(planned, changed))
     states = lifecycle.present_states(planned.multirun, found)

@@ -97,9 +97,13 @@ class Reconciler:
         circuit_breaker: int | None = None,
         budget: Budget | None = None,
     ) -> None:
-        self._multirun, self._scheduler, self._display = multirun, scheduler, display
-        self._titles, self._devices, self._launch = titles, devices, launch
-        self._circuit_breaker, self._budget = circuit_breaker, budget
+        self._multirun = multirun
+        self._scheduler = scheduler
+        self._display = display
+        self._titles, self._devices = titles, devices
+        self._launch = launch
+        self._circuit_breaker = circuit_breaker
+        self._budget = budget
         self._witness = lifecycle.Witness()
         self._queue: deque[str] = deque()
         self._running: set[str] = set()

@@ -356,8 +356,7 @@ def present(multirun: Path) -> Set[str]:
 
 def find_states(multirun: Path, run_ids: Iterable[str]) -> dict[str, State | None]:
     """The state of each of these runs, as `find_state` says."""
-    there = present(multirun)
-    return {run_id: find_state(run_folder(multirun, run_id)) if run_id in there else None for run_id in run_ids}
+    return {run_id: find_state(run_folder(multirun, run_id)) for run_id in run_ids}
 
 
 def is_done(state: State | None) -> TypeGuard[State]:
