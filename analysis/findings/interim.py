@@ -193,7 +193,8 @@ def _chance(looks: Schedule, contrast: Contrast, alpha: float, sides: Collection
     now, done = contrast.look.sizes[-1], len(contrast.look.sizes)
     more = [size - looks.sizes[done - 1] for size in looks.sizes[done:]]
     sizes = (*contrast.look.sizes, *((now[0] + new, now[1] + new) for new in more))
-    if not sequential.can_decide(contrast.test, sizes, looks.spent, alpha, done):
+    last = Look(contrast.test, sizes, looks.spent)
+    if not last.can_decide(alpha, done):
         return 0.0
-    at_last = Look(contrast.test, sizes, looks.spent).level(alpha)
+    at_last = last.level(alpha)
     return max(sequential.chance(contrast.test, side * contrast.t, now, sizes[-1], at_last) for side in sides)

@@ -78,10 +78,11 @@ def _least(asked: Settings, summary: str, comparisons: int) -> tuple[int, int]:
     times, test, rule = multiplied(asked.family, comparisons), asked.test_of(summary), asked.sequential
     if rule is None or test in T_TESTS:
         return times, seeds_needed(asked.alpha, times, test)
-    from analysis.stats.sequential import can_decide, looks, spending
+    from analysis.stats.sequential import Look, looks, spending
 
     designs = (looks(rule.start, rule.batch, most) for most in range(rule.max, MOST_SEEDS))
-    needed = (n[-1] for n in designs if can_decide(test, [(k, k) for k in n], spending(n), asked.alpha / times))
+    alpha, pairs = asked.alpha / times, ((n, tuple((k, k) for k in n)) for n in designs)
+    needed = (n[-1] for n, sizes in pairs if Look(test, sizes, spending(n)).can_decide(alpha))
     return times, next(needed, MOST_SEEDS + 1)
 
 

@@ -81,6 +81,11 @@ class Look:
         levels = self._table
         return _between(alpha, _ALPHAS, levels) if levels[0] > 0 else 0.0
 
+    def can_decide(self, alpha: float, done: int = 0) -> bool:
+        """Whether it or one before it, but after the first `done`, can decide at level alpha, whatever it shows."""
+        looks = (Look(self.test, self.sizes[:k], self.spent[:k]) for k in range(done + 1, len(self.sizes) + 1))
+        return any(smallest_p(self.test, *look.sizes[-1]) <= look.level(alpha) for look in looks)
+
     def p(self, p: float) -> float:
         """The smallest alpha at which this look decides, given the p value of its test: the repeated p value."""
         if self.test not in T_TESTS:
@@ -109,12 +114,6 @@ def boundary(test: str, seeds: Sequence[int], alpha: float = 0.05) -> tuple[floa
     check_alpha(alpha)
     sizes, shares = tuple((n, n) for n in seeds), spending(seeds)
     return tuple(Look(test, sizes[:k], shares[:k]).level(alpha) for k in range(1, len(seeds) + 1))
-
-
-def can_decide(test: str, sizes: Sequence[Sizes], spent: Sequence[float], alpha: float, done: int = 0) -> bool:
-    """Whether some look after the first `done` ones can decide, whatever it shows. sizes, spent: as in `Look`."""
-    looks = (Look(test, (*sizes[:k],), (*spent[:k],)) for k in range(done + 1, len(sizes) + 1))
-    return any(smallest_p(test, *look.sizes[-1]) <= look.level(alpha) for look in looks)
 
 
 def chance(test: str, t: float, now: Sizes, last: Sizes, level: float) -> float:
