@@ -110,10 +110,11 @@ def scale_of(plan: Mapping[str, Any]) -> str | None:
 def added_runs(declared: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those of the present runs that the rule of a declared plan has added: of its cells that are as they were."""
     most = (declared["analysis"].get("sequential") or {"max": 0})["max"]
-    before, ids = declared["runs"], {run["id"] for run in runs}
-    cells = [(run["group"], run.get("factors")) for run in before if run["id"] in ids]
-    more = [run for run in runs if run["seed"] < most and run not in before]
-    return [run for run in more if (run["group"], run.get("factors")) in cells]
+    before = {(run["id"], run["group"], str(run.get("factors"))) for run in declared["runs"]}
+    now = [(run["id"], run["group"], str(run.get("factors"))) for run in runs]
+    cells = {cell[1:] for cell in before.intersection(now)}
+    new = (cell not in before and cell[1:] in cells for cell in now)
+    return [run for run, is_new in zip(runs, new, strict=True) if is_new and run["seed"] < most]
 
 
 def deciding(plan: Mapping[str, Any]) -> dict[str, Any]:
