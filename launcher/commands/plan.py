@@ -17,7 +17,7 @@ from launcher.errors import Usage
 from launcher.files import BadRunFolder
 from launcher.planning import hypotheses
 from launcher.project import EXIT_FINE, spelled
-from launcher.run import lifecycle
+from launcher.run import catalog, lifecycle
 from launcher.run.folder import read_object
 from launcher.run.lifecycle import NEW
 from launcher.status.standing import UNFINISHED
@@ -50,7 +50,7 @@ def run(given: argparse.Namespace) -> int:
     planned = planner.make(project.root(), given.overrides)
     plugin = any(word.lstrip("+").startswith("hydra/launcher=") for word in given.overrides)
     checks.refuse_dry(planned, plugin)
-    old = lifecycle.present(planned.multirun) & planned.runs.keys()  # most may be new
+    old = planned.runs.keys() & {*catalog.run_ids(planned.multirun)}  # most may be new
     found = {**dict.fromkeys(planned.runs), **lifecycle.find_states(planned.multirun, old)}
     changed = checks.other_code(planned, found)
     found |= dict.fromkeys(checks.run_anew(planned, changed))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from launcher.planning.plan import CodeChoice, Plan, PlannedRun, Prefix
 from launcher.planning.schema import brief
 from launcher.run import catalog, code
 from launcher.run.folder import checkpoints, run_folder
-from launcher.run.lifecycle import find_state, is_done, present
+from launcher.run.lifecycle import find_state, is_done
 from launcher.text import counted, one_line
 
 # To parse ten thousand files as YAML takes half a minute, but few of them have different sections `trainer`.
@@ -33,10 +33,13 @@ _TRAINER = re.compile(r"^trainer:\n(?: .*\n)+", re.MULTILINE)
 
 def continued(plan: Plan) -> Plan:
     """The plan with the finished runs that its new runs continue, and why others start again. Writes nothing."""
-    folders = {run_id: run_folder(plan.multirun, run_id) for run_id in present(plan.multirun) & plan.runs.keys()}
+    run_ids = list[str]()
+    with suppress(NotADirectoryError):  # the launch says so
+        run_ids = catalog.run_ids(plan.multirun)
+    folders = {run_id: run_folder(plan.multirun, run_id) for run_id in plan.runs.keys() & {*run_ids}}
     old = {run_id for run_id, folder in folders.items() if (folder / "state.json").exists()}
     new = [run for run in plan.runs.values() if run.id not in old]
-    lengths, objections = _lengths(plan) if new else [], dict[str, Sequence[Objection]]()
+    lengths, objections = _lengths(plan, run_ids) if new else [], dict[str, Sequence[Objection]]()
     outcomes = {run.id: _prefix_of(plan, run, lengths, objections) for run in new}
     return replace(
         plan,
@@ -45,12 +48,8 @@ def continued(plan: Plan) -> Plan:
     )
 
 
-def _lengths(plan: Plan) -> list[int]:
-    """The numbers of steps of all runs in the multirun folder, the largest first."""
-    try:
-        run_ids = catalog.run_ids(plan.multirun)
-    except NotADirectoryError:  # the launch says so
-        return []
+def _lengths(plan: Plan, run_ids: Iterable[str]) -> list[int]:
+    """The numbers of steps of these runs of the multirun folder, the largest first."""
     lengths = (_trainer(run_folder(plan.multirun, run_id)).get("steps") for run_id in run_ids)
     return sorted({steps for steps in lengths if isinstance(steps, int)}, reverse=True)
 

@@ -31,7 +31,6 @@ JSON_KEYS = {"launch_id": "job", "message": "cause", "failure_kind": "kind", "fa
 #: Metadata of a field that a file has only if it says something: a file of an older version is written back as it was.
 LATER: Mapping[str, Any] = {"later": True}
 
-READABLE = "let this user read it, and the folders above it"
 AnyRecord = TypeVar("AnyRecord", bound="Record")
 
 
@@ -165,7 +164,7 @@ def read_object(path: Path, load: Callable[[Path], Any] = _load_json, form: str 
     except ValueError as error:  # not of this form, or not UTF-8
         raise BadRunFolder(path, f"not {form} ({error})") from error
     except (IsADirectoryError, NotADirectoryError, PermissionError) as error:  # to retry would not help
-        fix = READABLE if isinstance(error, PermissionError) else None
+        fix = "let this user read it, and the folders above it" if isinstance(error, PermissionError) else None
         raise BadRunFolder(path, str(error.strerror), fix) from error
     if not isinstance(value, dict):
         raise BadRunFolder(path, f"must be an object, not {type(value).__name__}")

@@ -27,7 +27,7 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -38,7 +38,6 @@ from launcher.files import BadRunFolder, fsync_folder
 from launcher.run.folder import (
     FORMAT,
     LATER,
-    READABLE,
     Record,
     create_record,
     find_record,
@@ -342,16 +341,6 @@ def known_state(folder: Path) -> State | None:
     with suppress(BadRunFolder):
         return find_state(folder)
     return None
-
-
-def present(multirun: Path) -> Set[str]:
-    """The names of the runs that have a folder. BadRunFolder: this user may not list them."""
-    try:
-        return {*os.listdir(runs_folder(multirun))}
-    except PermissionError as error:
-        raise BadRunFolder(runs_folder(multirun), str(error.strerror), READABLE) from error
-    except (FileNotFoundError, NotADirectoryError):  # a launch checks the folder
-        return set()
 
 
 def find_states(multirun: Path, run_ids: Iterable[str]) -> dict[str, State | None]:
