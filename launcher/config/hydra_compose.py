@@ -99,6 +99,10 @@ class HydrasOwn(ConfigCompositionException):  # type: ignore[misc]
         super().__init__(f"{file}: {self.entry}")
 
 
+class AnotherPrograms(ConfigCompositionException):  # type: ignore[misc]
+    """The project's config.yaml is the root of another program of Hydra, and hides the one of this program."""
+
+
 class Composer(ConfigRepository):  # type: ignore[misc]
     """Composes configurations from one folder, equal requests once. Files that change later are not seen.
 
@@ -122,6 +126,8 @@ class Composer(ConfigRepository):  # type: ignore[misc]
         """The composed configuration. Raises hydra.errors.HydraException and others of ERRORS."""
         key = tuple(overrides)
         if key not in self._cache:
+            if self._before and KEY not in self.content(self.config):
+                raise AnotherPrograms(f"{self._before[0]}/{self.config}.yaml names no {KEY}")
             defaults = self._defaults(key)
             files = tuple(
                 File(default.config_path, default.package or "", self.content(default.config_path))

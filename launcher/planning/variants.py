@@ -241,6 +241,10 @@ def not_composed(composer: Composer, where: str, error: Exception) -> Objection:
         return Objection(error.key, schema.brief(error.value), error.rule, fix, file)
     if isinstance(error, hydra_compose.HydrasOwn):
         return _hydras_own(f"conf/{error.file}.yaml", "defaults", error.entry, error.word)
+    if isinstance(error, hydra_compose.AnotherPrograms):
+        rule = "this file is of another program of Hydra, and hides the one that comes with rlsweep"
+        fix = "sweep it by `-m hydra/sweeper=rlsweep`, or put experiments into their own folder (rlsweep init FOLDER)"
+        return Objection("application", None, rule, fix, "conf/config.yaml")
     cause = str(error.__cause__ or "")
     text = one_line(str(error) if cause in str(error) else f"{error} {cause}").partition(" Config search path")[0]
     if "@experiment." in text:  # without its header Hydra takes the file for a part of `experiment`

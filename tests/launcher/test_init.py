@@ -67,6 +67,16 @@ def test_a_file_that_hides_one_of_rlsweeps_is_named_with_it(study: Path) -> None
     assert rlsweep(study, "launch", "experiment=first", "no=1", code=2).startswith(f"{own} hides {hidden}\n")
 
 
+@pytest.mark.processes
+def test_the_root_of_another_program_is_named_and_a_copy_of_rlsweeps_is_used(study: Path) -> None:
+    root = study / "conf" / "config.yaml"
+    root.write_text("defaults:\n  - _self_\n  - model: tiny\nlr: 0.1\n")
+    for words in [("plan",), ("plan", "experiment=first"), ("launch", "experiment=first")]:
+        assert "conf/config.yaml: application: this file is of another program" in rlsweep(study, *words, code=2)
+    root.write_text((ROOT / "conf" / "config.yaml").read_text().replace("hours: null", "hours: 0.7"))
+    assert "budget: 0.7 CPU-hours" in rlsweep(study, "plan", "experiment=first")
+
+
 @pytest.mark.train
 def test_a_study_trains_and_reports_at_once_and_a_run_is_repeated_with_the_code_it_had(study: Path) -> None:
     commit(study)
