@@ -133,6 +133,14 @@ class WinRate(PairSelection):
             raise refusal(rule, fix, shown=not {*"@?"} & {*(url or "")})
         return url and url.rstrip("/")
 
+    @field_validator("key_env")
+    @classmethod
+    def _is_a_name(cls, variable: str | None) -> str | None:
+        if variable is not None and not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", variable):
+            rule = "must be the name of an environment variable, not the key itself"
+            raise refusal(rule, "write key_env: NAME, and export NAME=KEY", shown=False)
+        return variable
+
     @field_validator("model")
     @classmethod
     def _has_an_address(cls, model: str | None, info: ValidationInfo) -> str | None:

@@ -430,6 +430,7 @@ def test_two_clients_do_not_ask_at_the_same_time(folder: Path, capsys: Any) -> N
         "judge.base_url=https://me:word@host/v1 judge.model=m",
         "judge.base_url=https://me:word@host:x/v1 judge.model=m",
         "judge.base_url=https://host/v1?key=word@ judge.model=m",
+        "judge.base_url=https://host/v1 judge.model=m judge.key_env=sk-word@",
     ],
 )
 def test_everything_wrong_with_the_settings_is_said_at_once(words: str, worded: Worded) -> None:
@@ -460,6 +461,7 @@ http:///v1 h/v1 ftp://h/v1 http://h/v1?api-version=1 http://h/v1#x http://me@h/v
             for url in (*BAD_ADDRESSES.split(), "http://h h", "http://h\t")
         ),
         *(("model", one) for one in ({"base_url": "http://h"}, {"base_url": "http://h", "model": ""}, {"model": "m"})),
+        ("key_env", {"key_env": "sk-secret"}),
     ],
 )
 def test_a_judge_that_cannot_be_asked_is_refused_where_it_is_declared(key: str, declared: dict[str, str]) -> None:
