@@ -97,16 +97,12 @@ def keep_runs(runs: Iterable[Run], values: Mapping[str, Value]) -> Cells:
 
 def keep(values: Values) -> Cells:
     """Sort the runs of a group by seed and cell, and note the seeds and cells that have no result."""
-    planned: dict[int, set[Cell]] = {}
-    usable: dict[int, dict[Cell, float]] = {}
-    for (seed, cell), value in values.items():
-        planned.setdefault(seed, set()).add(cell)
-        if value is not None:
-            usable.setdefault(seed, {})[cell] = value
+    planned = grouped(values)
+    usable = grouped((seed, (cell, value)) for (seed, cell), value in values.items() if value is not None)
     lost = {seed: "no result" for seed in sorted(planned) if seed not in usable}
-    somewhere = {cell for cells in usable.values() for cell in cells}
+    somewhere = {cell for results in usable.values() for cell, _ in results}
     union = {cell for seed in usable for cell in planned[seed]}
-    seeds = {seed: {cell: usable[seed][cell] for cell in sorted(usable[seed], key=repr)} for seed in sorted(usable)}
+    seeds = {seed: dict(sorted(usable[seed], key=lambda of: repr(of[0]))) for seed in sorted(usable)}
     dropped = tuple(sorted(union - somewhere, key=repr))
     return Cells(seeds, lost, dropped, tuple(sorted(union, key=repr)))
 
@@ -208,11 +204,8 @@ def _at(kept: Cells, shared: Collection[str], levels: Collection[Cell]) -> Cells
 
 def _lost(several: Iterable[tuple[Cells, str]]) -> dict[int, str]:
     """The seeds without a result in a group, with the name of the group."""
-    lost: dict[int, str] = {}
-    for kept, name in several:
-        for seed, why in kept.lost.items():
-            lost[seed] = "; ".join(filter(None, (lost.get(seed), f"{name}: {why}")))
-    return lost
+    lost = grouped((seed, f"{name}: {why}") for kept, name in several for seed, why in kept.lost.items())
+    return {seed: "; ".join(reasons) for seed, reasons in lost.items()}
 
 
 def _strata(a: Cells, b: Cells, seeds: Sequence[int], shared: Collection[str]) -> OfLevel:
@@ -340,11 +333,8 @@ def choosing(planned: Mapping[str, Collection[int]], paired: bool) -> dict[str, 
     """
     several = [set(seeds) for seeds in planned.values() if seeds]
     common = set.intersection(*several) if several and paired else set()
-    halves = {}
-    for group, seeds in planned.items():
-        ordered = sorted(common if len(common) > 1 else seeds)
-        halves[group] = tuple(ordered[: len(ordered) // 2])
-    return halves
+    ordered = {group: sorted(common if len(common) > 1 else seeds) for group, seeds in planned.items()}
+    return {group: tuple(seeds[: len(seeds) // 2]) for group, seeds in ordered.items()}
 
 
 def best(values: Values, factors: Collection[str], seeds: Sequence[int], sign: float | None) -> Selected:

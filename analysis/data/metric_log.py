@@ -271,9 +271,7 @@ def read_histograms(folder: Path, name: str) -> tuple[dict[int, Histogram], int]
         return {}, 0
     by_attempt: dict[int, dict[int, Histogram | None]] = {}  # None: others of that step
     bad = 0
-    for line in data.splitlines():
-        if not line.strip():
-            continue
+    for line in filter(bytes.strip, data.splitlines()):
         try:
             row = parsed(line)
             step, attempt = int(row["step"]), int(row.get("attempt") or 1)

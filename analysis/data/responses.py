@@ -17,7 +17,7 @@ from typing import Any
 
 from analysis.data.metric_log import standing
 from analysis.data.sweep import Cell, Sweep
-from analysis.spec.cell import part
+from analysis.spec.cell import grouped, part
 from analysis.stats.numbers import parsed
 from launcher.run.folder import responses_path, run_folder
 
@@ -174,11 +174,8 @@ def _compared(by_group: Mapping[str, BySeed], baseline: str, group: str) -> Exam
 def _alike(theirs: Sequence[Response], ours: Sequence[Response]) -> list[tuple[list[Response], list[Response]]]:
     """The responses of both sides at each level of the factors that both have."""
     shared = set.intersection(*({label for r in side for label, _ in r.cell} for side in (theirs, ours)))
-    levels: dict[Cell, tuple[list[Response], list[Response]]] = {}
-    for number, side in enumerate((theirs, ours)):
-        for response in side:
-            levels.setdefault(part(response.cell, shared), ([], []))[number].append(response)
-    return [both for both in levels.values() if all(both)]
+    first, second = (grouped((part(r.cell, shared), r) for r in side) for side in (theirs, ours))
+    return [(first[level], second[level]) for level in first if level in second]
 
 
 def _first(by_group: Mapping[str, BySeed], groups: Sequence[str]) -> Example | None:

@@ -84,9 +84,7 @@ class CommonRange:
 
     def end(self, run_id: str) -> float:
         """Where the range ends for a run."""
-        if self.own_end:
-            return float(self._recorded(run_id)[0][-1])
-        return self.cut_of[run_id].stop
+        return float(self._recorded(run_id)[0][-1]) if self.own_end else self.cut_of[run_id].stop
 
     def points(self, run_id: str) -> tuple[Array, Array]:
         """The steps at which a run is summarised, and its values there."""
@@ -99,7 +97,6 @@ class CommonRange:
         return steps, values
 
     def curve(self, run_id: str, direction: str) -> registry.Curve:
-        """A run's curve for a summary."""
         steps, values = self.points(run_id)
         return registry.Curve(steps, values, self.cut_of[run_id].start, self.end(run_id), self.window, direction)
 
@@ -363,5 +360,4 @@ def _time_to(common: CommonRange, run_id: str, direction: str, threshold: float 
 def _first_window(curve: registry.Curve) -> float:
     """The step at which the first whole window of a curve ends."""
     axis, length = curve.measured
-    first = curve_summaries.first_window(axis, length)
-    return first if axis is curve.steps else float(np.interp(first, axis, curve.steps))
+    return float(np.interp(curve_summaries.first_window(axis, length), axis, curve.steps))

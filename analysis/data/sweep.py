@@ -161,7 +161,6 @@ class Sweep:
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """The label of each group, by name."""
         return {group: self.label(group) for group in self.groups}
 
     def label(self, group: str) -> str:

@@ -263,7 +263,6 @@ class Measure:
 
     @property
     def with_unit(self) -> str:
-        """The title and the unit."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
@@ -428,8 +427,7 @@ def study(sweep: Sweep, settings: Settings) -> Study:
         direction = settings.direction_of(metric)
         summaries = ("final", "auc", "best") if direction else ("final", "auc")
         measures += [Measure(metric, summary, direction) for summary in summaries]
-    for target in settings.time_to:
-        measures.append(time_to(sweep, settings, ranges[target.metric], target))
+    measures += [time_to(sweep, settings, ranges[target.metric], target) for target in settings.time_to]
     first = next(m for m in measures if m.metric == settings.metric and m.summary == settings.summary)
     ordered = [first, *(measure for measure in measures if measure is not first)]
     blocks = [block(sweep, settings, ranges[measure.metric], measure, sweep.baseline) for measure in ordered]
@@ -593,11 +591,8 @@ def _selected(sweep: Sweep, settings: Settings, measure: Measure, values: Mappin
     planned = {group: {run.seed for run in of} for group, of in runs.items()}
     choosing = cells.choosing(planned, settings.pairing == "seed")
     sign = None if measure.better is None else measure.sign
-    chosen = {}
-    for group, of in runs.items():
-        by_place = {(run.seed, run.cell): values[run.id].value for run in of}
-        chosen[group] = cells.best(by_place, settings.select, choosing[group], sign)
-    return chosen
+    by_place = {group: {(run.seed, run.cell): values[run.id].value for run in of} for group, of in runs.items()}
+    return {group: cells.best(of, settings.select, choosing[group], sign) for group, of in by_place.items()}
 
 
 def _gaps(runs: Sequence[Run], values: Mapping[str, Value]) -> tuple[Gap, ...]:

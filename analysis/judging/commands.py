@@ -27,7 +27,7 @@ _BYTES_A_TOKEN = 4  # about, for English text
 def main(words: Sequence[str]) -> int:
     """Run the command line behind `judge`; returns the exit code."""
     try:
-        left = _judge(words)
+        return int(_judge(words))
     except BadPlan as error:
         print(error, file=sys.stderr)
         return 2
@@ -37,7 +37,6 @@ def main(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
         return 130
-    return int(left)
 
 
 def as_declared(folder: Path) -> int:

@@ -43,7 +43,6 @@ class Pair:
 
     @property
     def characters(self) -> int:
-        """The number of characters of the prompt and both responses."""
         return len(self.own.prompt) + sum(map(len, self.shown(False)))
 
     def key(self, judge: str, swapped: bool) -> str:
