@@ -127,11 +127,8 @@ def _panel(canvas: Canvas, axes: Axes) -> Panel:
     at = axes.get_position()
     box = (at.x0 * width, (1 - at.y1) * height, at.width * width, at.height * height)
     x, y = (
-        (" ".join(label.split()), float(low), float(high), scale == "log")
-        for label, (low, high), scale in (
-            (axes.get_xlabel(), axes.get_xlim(), axes.get_xscale()),
-            (axes.get_ylabel(), axes.get_ylim(), axes.get_yscale()),
-        )
+        (" ".join(axis.get_label_text().split()), float(low), float(high), axis.get_scale() == "log")
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim()))
     )
     return Panel(box, x, y)
 

@@ -357,13 +357,12 @@ def _levels(axes: Axes, study: Study, grid: Grid, factor: str, at: Sequence[floa
 def heat_maps(study: Study, every: Sequence[Grid]) -> list[Sketch]:
     """For each group with two or more factors, its mean over every pair of them, all with one colour scale."""
     drawn = [grid for grid in every if len(grid.shown.levels) > 1]
-    far: dict[bool, float] = {}
-    for grid in drawn:
-        against = grid.less is not None
-        for pair in grid.shown.pairs:
-            off = np.abs(grid.shown.mean_of(*pair).mean(axis=-1) - grid.turn)
-            far[against] = max(far.get(against, 0.0), float(off.max()))
-    return [_heat_map(study, grid, far[grid.less is not None]) for grid in drawn]
+    off = grouped(
+        (grid.less is not None, float(np.abs(grid.shown.mean_of(*pair).mean(axis=-1) - grid.turn).max()))
+        for grid in drawn
+        for pair in grid.shown.pairs
+    )
+    return [_heat_map(study, grid, max(off[grid.less is not None])) for grid in drawn]
 
 
 def _heat_map(study: Study, grid: Grid, far: float) -> Sketch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -83,11 +84,7 @@ def many_table(study: Study) -> Table | None:
 
 def _padded(runs: Sequence[Sequence[float]]) -> tuple[Array, NDArray[np.int64]]:
     """The runs of each cell as one array (most runs, cells), 0 beyond those of a cell; and how many it has (cells,)."""
-    counts = np.array([len(values_of_cell) for values_of_cell in runs])
-    values = np.zeros((int(counts.max()), len(runs)))
-    for cell, values_of_cell in enumerate(runs):
-        values[: len(values_of_cell), cell] = values_of_cell
-    return values, counts
+    return np.array([*zip_longest(*runs, fillvalue=0.0)]), np.array(list(map(len, runs)))
 
 
 def _numbers(result: Resampled | None) -> tuple[float | None, Interval | None]:

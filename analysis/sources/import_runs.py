@@ -429,15 +429,13 @@ def _beaten(kind: str, places: Mapping[str, Mapping[Path, str]]) -> set[Path]:
     above, if that is the folder of a run and not of several; and those below a folder that a tool has made for one run,
     such as copies of event files that W&B and MLflow keep."""
     made = {_home(path) for other in _MADE if other != kind for path in places.get(other, ()) if path.suffix != ".db"}
-    beaten = {path for path in places.get(kind, ()) if not made.isdisjoint({_home(path), *_home(path).parents})}
+    above = {path: {_home(path), *_home(path).parents} for path in places.get(kind, ())}
+    beaten = {path for path, folders in above.items() if not made.isdisjoint(folders)}
     for other, format_ in sources().items():
         homes = {_home(path) for path in places.get(other, ())} if kind in format_.beats else set()
         inside = Counter(home.parent.parent for home in homes if home.parent.name == "wandb")
         alone = {home for home, runs in inside.items() if runs == 1} - homes  # whose only run of W&B is in its folder
-        below: dict[Path, list[Path]] = {}
-        for path in places.get(kind, ()):
-            for folder in {*homes, *alone} & {_home(path), *_home(path).parents}:
-                below.setdefault(folder, []).append(path)
+        below = grouped((folder, path) for path, folders in above.items() for folder in folders & {*homes, *alone})
         for folder, paths in below.items():
             one = len(paths if folder in alone else {_home(path) for path in paths if _home(path) != folder}) <= 1
             beaten |= {

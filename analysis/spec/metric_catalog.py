@@ -238,8 +238,7 @@ def capital(text: str) -> str:
 def describe(key: str) -> Metric:
     """The metric of that key. A derived one has no better direction; an unknown one is shown under its key."""
     if key.startswith(_PASS):
-        samples = key.removeprefix(_PASS)
-        return Metric(key, f"pass@{samples} on test prompts", "share of prompts", "higher")
+        return Metric(key, f"pass@{key.removeprefix(_PASS)} on test prompts", "share of prompts", "higher")
     if key.startswith(_REWARD):
         return Metric(key, f"{key.removeprefix(_REWARD)} of drawn responses, by the reward function")
     if key.startswith(_EVAL_REWARD):

@@ -335,12 +335,10 @@ class Settings(Section):
 
     @property
     def metric(self) -> str:
-        """The primary metric."""
         return self.primary.metric
 
     @property
     def summary(self) -> str:
-        """The summary of the primary metric."""
         return self.primary.summary
 
     @property

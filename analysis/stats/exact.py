@@ -242,8 +242,7 @@ def choices(size: int, n: int) -> NDArray[np.bool_]:
     """Every choice of n among `size`, a column each."""
     places = np.fromiter(chain.from_iterable(combinations(range(size), n)), dtype=np.intp).reshape(-1, n)
     chosen = np.zeros((size, len(places)), dtype=np.bool_)
-    for column in places.T:
-        chosen[column, np.arange(len(places))] = True
+    np.put_along_axis(chosen, places.T, True, axis=0)
     return chosen
 
 

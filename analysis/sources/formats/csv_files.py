@@ -208,11 +208,7 @@ def _rows(
             yield line
 
     with _text(path) as file:
-        comments = 0
-        for line in file:
-            if not line.startswith("#"):
-                break
-            comments += 1
+        comments, line = next((place, line) for place, line in enumerate(file) if not line.startswith("#"))
         reader = csv.reader(kept(file), delimiter=(mark := _delimiter(line)))
         for row in _readable(reader, path, problems):
             number, ended = comments + 1 + reader.line_num, lines[-1].endswith("\n")

@@ -17,6 +17,7 @@ import numpy as np
 
 from analysis.sources.log import ASKED, BadImport, Log, is_asked, is_kept, written
 from analysis.sources.source import LoggedRun, below, configuration_in, names, source
+from analysis.spec.cell import grouped
 
 _PATTERN = "*tfevents*"
 
@@ -176,9 +177,7 @@ def _standing(log: Log, logged: Logged) -> Iterator[LoggedValue]:
 
 def _fill(log: Log, rows: Iterable[tuple[int, LoggedValue]]) -> None:
     """Append values, each with its attempt."""
-    of_step: dict[tuple[int, int], list[LoggedValue]] = {}
-    for attempt, value in rows:
-        of_step.setdefault((attempt, value.step), []).append(value)
+    of_step = grouped(((attempt, value.step), value) for attempt, value in rows)
     before = 1
     for (attempt, step), values in sorted(of_step.items()):
         if attempt != before:
