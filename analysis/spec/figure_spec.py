@@ -24,13 +24,8 @@ from analysis.spec.validation import (
 )
 
 _MOST = 6  # metrics of one figure of curves: a seventh line style could not be told from the others
-_KINDS: dict[str, tuple[str, ...]] = {
-    "band": (),
-    "histogram": (),
-    "levels": (),
-    "pareto": ("directions",),
-    "scatter": ("diagonal",),
-}
+_KINDS = ("band", "histogram", "levels", "pareto", "scatter")
+_OPTIONS = {"diagonal": "scatter", "directions": "pareto"}  # each of one kind
 _FORMS = f"a metric's key, a list of 2 to {_MOST} of them, or a mapping such as {{scatter: [x, y]}}"
 
 Direction = Literal["higher", "lower"]
@@ -106,8 +101,8 @@ class Picture(Section):
                 return {"registered": kind, "of": item[kind]}
             if len(kinds) != 1:
                 raise refusal(f"must have one of the keys {', '.join(_KINDS)}")
-            for option in ("diagonal", "directions"):
-                if option in item and option not in _KINDS[kinds[0]]:
+            for option, kind in _OPTIONS.items():
+                if option in item and kinds[0] != kind:
                     raise refusal(f"{kinds[0]} does not take {option}", f"remove {option}")
         return item
 
@@ -149,5 +144,4 @@ class Picture(Section):
 
 
 def curves(*metrics: str) -> Picture:
-    """The figure of these metrics' curves."""
     return Picture.model_construct(curves=metrics)
