@@ -103,8 +103,7 @@ def keep(values: Values) -> Cells:
     somewhere = {cell for results in usable.values() for cell, _ in results}
     union = {cell for seed in usable for cell in planned[seed]}
     seeds = {seed: dict(sorted(usable[seed], key=lambda of: repr(of[0]))) for seed in sorted(usable)}
-    dropped = tuple(sorted(union - somewhere, key=repr))
-    return Cells(seeds, lost, dropped, tuple(sorted(union, key=repr)))
+    return Cells(seeds, lost, tuple(sorted(union - somewhere, key=repr)), tuple(sorted(union, key=repr)))
 
 
 def filled(kept: Cells) -> dict[int, dict[Cell, float]]:
@@ -144,8 +143,7 @@ def pair(a: Cells, b: Cells, names: tuple[str, str], without: Mapping[int, str] 
     several = ((a, names[0]), (b, names[1]))
     lost = _lost(several)
     for seed in sorted(set(a.seeds) ^ set(b.seeds)):
-        missing = names[1] if seed in a.seeds else names[0]
-        lost.setdefault(seed, f"{missing}: not planned")
+        lost.setdefault(seed, f"{names[1] if seed in a.seeds else names[0]}: not planned")
     notes = [f"{name}: {kept.averaging}" for kept, name in several if kept.dropped]
     levels = [dict.fromkeys(part(cell, shared) for cell in kept.cells) for kept in (a, b)]
     of_level = _strata(a, b, both, shared)

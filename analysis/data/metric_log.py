@@ -135,8 +135,7 @@ def parse(log: BinaryIO, name: str) -> Curves:
         _add(blocks, row, len(steps))
         steps.append(step)
 
-    of_lines = np.frombuffer(steps, dtype=np.float64)
-    kept, places, superseded = _places(of_lines, begins)
+    kept, places, superseded = _places(np.frombuffer(steps, dtype=np.float64), begins)
     again, not_finite, ends, values = set[int](), dict[str, int](), dict[str, float](), dict[str, Array]()
     for key, cells, lines in _metrics(blocks):
         column, count, end = cells, cells.size, -1

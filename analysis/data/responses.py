@@ -132,9 +132,7 @@ def _contrasts(recorded: Sequence[Response], groups: Sequence[str], baseline: st
         examples = [example for by_group in by_prompt.values() if (example := _first(by_group, groups)) is not None]
         yield ResponseContrast(tuple(groups), tuple(examples[: 2 * MOST]))
         return
-    for group in groups:
-        if group == baseline:
-            continue
+    for group in [group for group in groups if group != baseline]:
         compared = {prompt: _compared(by_group, baseline, group) for prompt, by_group in by_prompt.items()}
         sized = sorted(
             ((example.difference or 0.0, prompt, example) for prompt, example in compared.items() if example),

@@ -134,8 +134,7 @@ class Sweep:
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of the groups, the baseline first, then in the plan's order."""
-        names = [str(name) for name in self.plan["groups"]]
-        return tuple(sorted(names, key=lambda name: name != self.baseline))
+        return tuple(sorted(map(str, self.plan["groups"]), key=lambda name: name != self.baseline))
 
     def sources(self, group: str) -> frozenset[str]:
         """From which policies the runs of a group draw their responses; empty if that is not recorded."""

@@ -1,6 +1,4 @@
-"""Many points or many lines of one method, drawn as one image, so that a figure does not hold thousands of marks.
-
-The image is in the group (gid) of its method, so that a page can hide it."""
+"""Many points or many lines of one method, drawn as one image, so that a figure does not hold thousands of marks."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from analysis.stats import strata
 from analysis.stats.curve_summaries import LARGEST, block_means
 from analysis.stats.mean_curves import on_grid, simultaneous
 from analysis.stats.numbers import Array, format_level
-from analysis.tables.levels import factor_order, varied
+from analysis.tables.levels import varied
 from analysis.tables.wording import all_levels
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def by_level(sweep: Sweep) -> Sweep | None:
             runs += sweep.runs_of(group)
             continue
         split = True
-        (factor,) = (label for label in factor_order(sweep) if label in factors)
+        (factor,) = factors
         for run in sweep.runs_of(group):
             level = dict(run.cell)[factor]
             name = f"{group}.{factor}.{level}"
@@ -295,15 +295,13 @@ def _caption(study: Study, about: Sequence[Metric], drawn: Sequence[Sequence[Ser
     texts += [_BAND] if band else []
     if lone:
         texts.append(f"One seed has no band{': ' + ', '.join(lone) if band else ''}.")
-    if cut:
-        texts.append(_CUT)
+    texts += [_CUT] if cut else []
     if len(about) > 1:
         texts.append(f"Broken lines show only the mean over seeds: {'; '.join(metric.axis for metric in about[1:])}.")
     if study.settings.normalize and any(metric.key == study.settings.metric for metric in about):
         texts.append(f"{capital(study.settings.metric)} is normalised by the declared reference scores.")
     texts += all_levels(study.settings)
-    if many:
-        texts.append(TOGETHER)
+    texts += [TOGETHER] if many else []
     if any(len(s.whole) > _DRAWN for s in drawn[0]):
         texts.append(f"Of a method with more than {_DRAWN} seeds, evenly chosen ones are drawn; the CSV file has all.")
     width = max((s.smoothing for of in drawn for s in of if s.whole.size), default=1)

@@ -95,8 +95,7 @@ def scatter(study: Study, picture: Picture) -> Sketch | None:
              "each of its steps."]  # fmt: skip
     texts += ["The broken line is y = x."] if picture.diagonal else []
     texts += _gaps(study, picture, notes) + caveats(picture.metrics)
-    title = f"{about[1].label} against {about[0].label}"
-    return Sketch(picture.name, title, " ".join(texts), canvas)
+    return Sketch(picture.name, f"{about[1].label} against {about[0].label}", " ".join(texts), canvas)
 
 
 @figure("pareto")

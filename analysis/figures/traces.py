@@ -107,8 +107,7 @@ def traces_of(canvas: Canvas, names: Mapping[str, str]) -> Traces:
             role, seed, group = match.groups()
             x, y = (np.asarray(column, dtype=np.float64) for column in drawn)
             name = names.get(role, panels[-1].y[0])
-            number = None if seed is None else int(seed)
-            traces.append(Trace(panel, group, number, what, name, x, y, about))
+            traces.append(Trace(panel, group, None if seed is None else int(seed), what, name, x, y, about))
     return Traces(tuple(panels), tuple(sorted(traces, key=lambda trace: trace.seed is not None)))
 
 

@@ -75,8 +75,7 @@ class Schedule:
     def last(self, sweep: Sweep, *groups: str) -> int:
         """The last finished look for which all of these groups have new planned seeds."""
         planned = [{run.seed for run in sweep.runs_of(group)} for group in groups]
-        looks = range(self.finished, 1, -1)
-        news = ((look, self.at(look) - self.at(look - 1)) for look in looks)
+        news = ((look, self.at(look) - self.at(look - 1)) for look in range(self.finished, 1, -1))
         return next((look for look, new in news if all(new & seeds for seeds in planned)), min(1, self.finished))
 
     def share(self, look: int) -> float:
@@ -99,8 +98,7 @@ def schedule(sweep: Sweep, settings: Settings) -> Schedule | None:
     seeds = tuple(dict.fromkeys([*(seed for seed in sweep.plan.get("seeds") or () if seed in runs), *sorted(runs)]))
     open_ = {run.seed for run in sweep.runs if run.state in RESUMABLE or run.state == "missing"}
     ended = next((place for place, seed in enumerate(seeds) if seed in open_), len(seeds))
-    finished = sum(size <= ended for size in sizes)
-    return Schedule(seeds, sizes, sequential.spending(sizes), finished)
+    return Schedule(seeds, sizes, sequential.spending(sizes), sum(size <= ended for size in sizes))
 
 
 def finished(sweep: Sweep, settings: Settings) -> Sweep:

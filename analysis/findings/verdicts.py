@@ -208,10 +208,9 @@ def _between(h: Hypothesis, study: Study) -> Verdict:
         verdict = Outcome.INCONCLUSIVE
         unsure = [c for c, side in zip(pair, sides, strict=True) if not side]
         grounds += _needing(_all_of(_seeds_to_tell(c.contrast, study.settings.alpha) for c in unsure))
-    shown = () if without else tuple(pair)
     return Verdict(
         h, verdict, tuple(grounds), min(c.n for c in pair), estimate.mean, estimate.interval,
-        (measured.measure,), comparisons=shown,
+        (measured.measure,), comparisons=() if without else tuple(pair),
     )  # fmt: skip
 
 

@@ -69,8 +69,7 @@ def _judge(words: Sequence[str]) -> bool:
     if given.by is not None:
         left = _by_score(given, sweep)
     else:
-        asked = settings.read(given.settings, JudgeSettings, _declared(sweep))
-        left = _by_model(sweep, asked, given.dry_run)
+        left = _by_model(sweep, settings.read(given.settings, JudgeSettings, _declared(sweep)), given.dry_run)
     if not (left or given.dry_run):
         print(f"Next: python -m analysis report {given.folder}")
     return left

@@ -38,7 +38,6 @@ class Pair:
 
     @property
     def runs(self) -> tuple[str, str, int]:
-        """(id of the run of own, id of the run of other, step)."""
         return self.own.run, self.other.run, self.step
 
     @property

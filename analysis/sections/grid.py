@@ -137,12 +137,11 @@ def _less_baseline(study: Study, group: str, values: Mapping[int, Mapping[Cell, 
     base, kept = _kept(study, baseline), _kept(study, group)
     less: Seeds = {}
     at = list(next(iter(values.values())))
-    paired = study.settings.pairing == "seed"
     for cell in at:
         pairs = _pairs(study, {s: by_cell[cell] for s, by_cell in kept.seeds.items() if cell in by_cell}, cell, base)
         if not pairs.a or not pairs.b:
             return {}
-        others = pairs.b if paired else (float(np.mean(pairs.b)),) * len(pairs.a)
+        others = pairs.b if study.settings.pairing == "seed" else (float(np.mean(pairs.b)),) * len(pairs.a)
         for seed, a, b in zip(pairs.seeds, pairs.a, others, strict=True):
             less.setdefault(seed, {})[cell] = a - b
     return cells.filled(cells.Cells(dict(sorted(less.items())), {}, (), tuple(at)))

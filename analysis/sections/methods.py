@@ -85,8 +85,7 @@ def all_pairs_tables(study: Study) -> list[Table]:
         f"Ranks: those that no decided pair excludes; 1 is the {best}. They hold for all methods "
         f"together in at least {format_level(alpha)} of experiments, because the pairs are one family.",
     )
-    columns = ("method", "against", "seeds", *COLUMNS)
     return [
-        table("all_pairs", "Every two methods", columns, pairs, notes[:1]),
+        table("all_pairs", "Every two methods", ("method", "against", "seeds", *COLUMNS), pairs, notes[:1]),
         table("ranks", "Ranks", ("method", block.measure.with_unit, "ranks"), ranked, notes[1:]),
     ]

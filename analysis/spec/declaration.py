@@ -103,8 +103,7 @@ def of_scale(declarations: Iterable[Mapping[str, Any]], plan: Mapping[str, Any])
 
 def scale_of(plan: Mapping[str, Any]) -> str | None:
     """The word of a plan's command that chooses the scale."""
-    words = shlex.split(plan["command"])
-    return next((word for word in reversed(words) if word.startswith("scale=")), None)
+    return next((word for word in reversed(shlex.split(plan["command"])) if word.startswith("scale=")), None)
 
 
 def added_runs(declared: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

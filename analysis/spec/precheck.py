@@ -157,9 +157,7 @@ def undecidable(asked: Settings, seeds: Mapping[str, Sequence[int]]) -> tuple[Un
     seeds: of each group of the plan.
     """
     lacking = []
-    for hypothesis in asked.hypotheses:
-        if hypothesis.of:
-            continue
+    for hypothesis in [hypothesis for hypothesis in asked.hypotheses if not hypothesis.of]:
         groups = [seeds[group] for group in (hypothesis.group, *hypothesis.against)]
         shared = min(_seeds(asked, listed, groups[0]) for listed in groups)
         needed = 2

@@ -50,8 +50,7 @@ def wilcoxon(differences: ArrayLike) -> float | None:
     d = d[d != 0]
     if not 0 < d.size <= MOST_RANKED:
         return None
-    sizes = np.abs(d)
-    doubled = doubled_ranks(sizes)
+    doubled = doubled_ranks(np.abs(d))
     positive = int(doubled[d > 0].sum())
     fewer = min(positive, int(doubled.sum()) - positive)
     unit = int(np.gcd.reduce(doubled))  # 2 without ties: half of the sums cannot occur
@@ -109,8 +108,7 @@ def mann_whitney(a: ArrayLike, b: ArrayLike) -> float | None:
         taken = chance * take
         chance -= taken
         chance[1:, rank:] += taken[:-1, : chance.shape[1] - rank]
-    sums = np.arange(chance.shape[1])
-    extreme = np.abs(sums - centre) >= away - 0.25
+    extreme = np.abs(np.arange(chance.shape[1]) - centre) >= away - 0.25
     return above_zero(min(1.0, float(chance[few.size, extreme].sum())))
 
 

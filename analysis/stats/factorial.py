@@ -128,8 +128,7 @@ def separable(cells: Sequence[Cell]) -> tuple[list[Cell], list[tuple[str, Hashab
             for level in named
         }
         share = {item: count / whole[item[0]] for item, count in present.items()}
-        least = min(share.values())
-        worst = [item for item in share if share[item] == least][-1]
+        worst = min(reversed(share), key=share.__getitem__)
         out.append(worst)
         kept = [cell for cell in kept if dict(cell).get(worst[0]) != worst[1]]
     return kept, out

@@ -249,8 +249,7 @@ def _survival(old: _Step, new: _Step, limit: float, before: Array) -> Array:
     steepest = reach / math.sqrt(n)  # of the new angle without further coordinates, from where the old one can be kept
     if more:
         # cos(turn)^2 is what the further coordinates leave of the vector, less the contrast
-        lowest = np.minimum(1.0, np.maximum(tangent, 1e-300) / steepest)
-        most = np.arccos(lowest)
+        most = np.arccos(np.minimum(1.0, np.maximum(tangent, 1e-300) / steepest))
         least = math.asin(math.sqrt(special.betaincinv(more / 2, old.dims / 2, _NEGLIGIBLE)))
         largest = math.acos(math.sqrt(special.betaincinv(old.dims / 2, more / 2, _NEGLIGIBLE)))
         width = np.maximum(np.minimum(most, largest) - least, 0.0)

@@ -178,8 +178,7 @@ def comparison_table(name: str, title: str, study: Study, blocks: Sequence[Block
         recorded = sum(block.estimate(group).recorded for block in blocks)
         text = f"{study.sweep.label(group)}: {why}."
         notes.append(text if len(measures) == recorded else f"{capital(', '.join(measures))}: {text}")
-    columns = ("measure", "method", "seeds", "value", *COLUMNS)
-    return table(name, title, columns, entries, dict.fromkeys(notes))
+    return table(name, title, ("measure", "method", "seeds", "value", *COLUMNS), entries, dict.fromkeys(notes))
 
 
 def _decimals(block: Block) -> int | None:

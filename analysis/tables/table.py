@@ -35,7 +35,6 @@ class Table:
 
 
 def table(name: str, title: str, columns: Sequence[str], entries: Iterable[Entry], notes: Iterable[str] = ()) -> Table:
-    """A table of these rows."""
     groups, rows, records = zip(*entries, strict=True) if (entries := list(entries)) else ((), (), ())
     rows = tuple(tuple(row) for row in rows)
     return Table(name, title, tuple(columns), rows, records, tuple(notes), groups if any(groups) else ())

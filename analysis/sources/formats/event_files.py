@@ -216,8 +216,7 @@ def _read(folder: Path) -> Logged:
                 logged.unused[f"purged from step {event.step} on"] += len(purged)
                 logged.values = [value for value in logged.values if value.step not in purged]
             for value in event.summary.value:
-                plugin = plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
-                _take(logged, plugin, event, value)
+                _take(logged, plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name), event, value)
     return logged
 
 

@@ -61,8 +61,7 @@ class RunFolders:
 def _runs(file: Path) -> list[dict[str, Any]]:
     """The runs of a plan; none for a file of another program."""
     try:
-        plan = json.loads(file.read_bytes())
-        return [run for run in plan["runs"] if run.keys() >= _KEYS]
+        return [run for run in json.loads(file.read_bytes())["runs"] if run.keys() >= _KEYS]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return []
 
