@@ -83,7 +83,6 @@ class Sketch:
 
     @cached_property
     def traces(self) -> Traces:
-        """The values that the figure draws."""
         return traces_of(self.canvas, self.names)
 
     @cached_property

@@ -321,8 +321,7 @@ def _steps(request: ImportRequest, runs: Sequence[LoggedRun]) -> Iterator[str]:
 def _copies(named: Sequence[Named]) -> Iterator[str]:
     """A note for the runs that have the same rows."""
     logged = [(member, metrics_path(member.run.folder)) for member in named if member.run.log.read > 1]
-    sizes = grouped((path.stat().st_size, (member, path)) for member, path in logged)
-    for alike in sizes.values():
+    for alike in grouped((path.stat().st_size, (member, path)) for member, path in logged).values():
         digests = ((hashlib.sha256(path.read_bytes()).digest(), member) for member, path in alike)
         by_rows = grouped(digests) if alike[1:] else {}
         for copies in by_rows.values():
