@@ -60,27 +60,32 @@ def activate() -> None:
     """Make the present project's package known, with its entry points, to this process and those that it starts.
 
     A package that is installed is known. For another, its pyproject.toml is written as the metadata that Python looks
-    for, in multirun/cache.
+    for, in multirun/cache. Ends the process, with a message, where that file cannot be read.
     """
     if root() == ROOT:
         return
     import tomllib
     from importlib import metadata
 
+    file = root() / "pyproject.toml"
     try:
-        declared = tomllib.loads((root() / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
-    except (OSError, tomllib.TOMLDecodeError):
+        declared = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+        groups = {group: own for group, own in declared.get("entry-points", {}).items() if group.startswith("rlsweep.")}
+        lines = [line for group, own in groups.items() for line in (f"[{group}]", *(f"{n} = {own[n]}" for n in own))]
+        if not groups or any(metadata.Distribution.discover(name=declared["name"])):
+            return
+    except FileNotFoundError:
         return
-    groups = {group: own for group, own in declared.get("entry-points", {}).items() if group.startswith("rlsweep.")}
-    if not groups or any(metadata.Distribution.discover(name=declared["name"])):
-        return
+    except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+        why = "project has no name" if isinstance(error, LookupError) else error
+        print(f"error: {file}: its entry points cannot be read: {why}. Fix: correct the file", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from error
     place = multirun() / "cache" / "project"
     info = place / f"{re.sub('[^A-Za-z0-9]+', '_', declared['name'])}-0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
-    lines = [line for group, own in groups.items() for line in (f"[{group}]", *(f"{n} = {v}" for n, v in own.items()))]
     (info / "entry_points.txt").write_text("\n".join([*lines, ""]), encoding="utf-8")
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {declared['name']}\nVersion: 0\n", encoding="utf-8")
-    sys.path[:0] = [str(root()), str(place)]
+    sys.path[1:1] = [str(root()), str(place)]  # a script's folder stays first, as in processes with this PYTHONPATH
     os.environ["PYTHONPATH"] = python_path(root(), place)
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.trees import commit, git
+from launcher import project
+from tests.trees import commit, git, write
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +43,25 @@ def test_a_plain_study_has_a_report_after_one_command(tmp_path: Path) -> None:
     assert (folder / "multirun" / "first" / "report" / "index.html").is_file()
     assert "6 done" in rlsweep(folder / "conf" / "optim", "status")
     assert "first: 6 runs, 6 finished" not in call(folder, "train.py", "-m")  # nothing runs again
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[project]\nname = x.y\n", r"Invalid value \(at line 2, column 8\)"),
+        ('[project.entry-points."rlsweep.analysis"]\nx = "y"\n', "project has no name"),
+        ('[project]\nname = "x"\nentry-points = {"rlsweep.analysis" = "x.y"}\n', "string indices"),
+        ("project = 3", "'int' object"),
+    ],
+)
+def test_a_declaration_of_the_package_that_cannot_be_read_is_named(tmp_path, monkeypatch, capsys, text, why) -> None:
+    write(tmp_path, {"rlsweep.toml": "", "pyproject.toml": text})
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        project.activate()
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {tmp_path}/pyproject.toml: its entry points cannot be read: ")
+    assert re.search(f"{why}.*\\. Fix: correct the file\n$", said)
 
 
 @pytest.mark.processes
