@@ -5,8 +5,9 @@ Every artist of a method has a gid, ROLE--GROUP or ROLE.SEED--GROUP (traces.GID)
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,24 +43,34 @@ _WIDTH = 4.6  # inches: width of the figure of differences, narrow enough for a 
 _TICK = 16  # characters in a line of a method's tick label, which has two lines at most
 
 
-def figures(study: Study, lost: list[str]) -> list[Sketch]:
+def figures(study: Study, lost: list[str], others: Iterable[Sketch] = ()) -> list[Sketch]:
     """The figures of a report, laid out, in this order: differences on the primary measure, survival curves of times to
     thresholds, those of `analysis.figures`, and the primary metric by level of a method's only factor. One that has
-    nothing to show is left out, and one of another package that fails, of which `lost` gets the reason."""
+    nothing to show is left out, and one of another package that fails, of which `lost` gets the reason. others: further
+    figures of the report, whose names are taken."""
     by_level = Picture.model_validate({"levels": study.settings.metric})
-    drawings = (partial(_drawn, study, picture, lost) for picture in dict.fromkeys([*study.settings.drawn, by_level]))
+    pictures = dict.fromkeys([*study.settings.drawn, by_level])
     timed = (block for block in study.blocks if block.measure.summary == "time_to")
     survivals = (partial(survival_curve, study, block, f"reach_{n}") for n, block in enumerate(timed, 1))
-    return [*saved(partial(_differences, study), note=range_note(study)), *saved(*survivals, *drawings)]
+    first = [*saved(partial(_differences, study), note=range_note(study)), *saved(*survivals)]
+    own = {picture.name for picture in pictures if not picture.registered}
+    taken = own | {sketch.name for sketch in [*first, *others]}
+    return [*first, *saved(*(partial(_drawn, study, picture, lost, taken) for picture in pictures))]
 
 
-def _drawn(study: Study, picture: Picture, lost: list[str]) -> Sketch | None:
+def _drawn(study: Study, picture: Picture, lost: list[str], taken: set[str]) -> Sketch | None:
     draw = registry.figure_of(picture.kind)
     assert draw is not None, picture.kind  # the settings have asked the registry too
     note = "" if picture.kind == "histogram" else f" {range_note(study, picture.metrics)}"
     try:
         with registry.blamed(f"figure {picture.kind}", draw):
             sketch: Sketch | None = draw(study, picture)
+            if sketch and picture.registered:  # the name of a file, which has at most 255 bytes
+                name = re.sub(r"[^\w.-]+", "_", sketch.name).strip("._").encode()[:200].decode(errors="ignore")
+                if not name or name in taken:
+                    raise ValueError(f"its name, {name!r}, is that of another figure. Fix: rename it")
+                taken.add(name)
+                sketch = replace(sketch, name=name)
             return sketch and replace(sketch, kind=picture.kind, caption=f"{sketch.caption}{note}")
     except NotEvaluable as error:
         lost.append(f"Left out: {error}")

@@ -64,7 +64,8 @@ def write(
     verdicts = tuple(replace(v, declared=record.declaration_of(h.id) if record else None) for h, v in judged)
     parts = tuple(sections(compared, by))
     lost = list[str]()
-    drawn = [*figures(compared, lost), *(figure for part in parts for figure in part.figures)]
+    further = [figure for part in parts for figure in part.figures]
+    drawn = [*figures(compared, lost, further), *further]
     shown = [*tables(compared, verdicts), *(table for part in parts for table in part.tables)]
     out = folder / "report"
     report = Report(

@@ -181,7 +181,7 @@ def blamed(what: str, function: Callable[..., Any]) -> Iterator[None]:
 
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, NotEvaluable) or function.__module__.startswith("analysis."):
             raise
         raise NotEvaluable(" ".join(f"{what}, {_place(function)}: {type(error).__name__}: {error}".split())) from error
@@ -234,7 +234,7 @@ def load(group: str = GROUP) -> None:
     for point in metadata.entry_points(group=group):
         try:
             point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             package = point.dist.name if point.dist else point.value
             text = f"{package}: its entry point {point.name} = {point.value} ({group}) cannot be loaded: {error}"
             raise BadPlan(text) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,6 +91,7 @@ def test_a_report_has_the_summary_and_the_figure_of_another_package(
         ("curve.inside.values[100]", "IndexError: index 100 ", "1 / 0", "ZeroDivisionError: division by zero"),
         ('"high"', "ValueError: could not convert string to float", '"ends"', "'str' object has no attribute"),
         ("{}", "not 'dict'", "study.nothing", "'Study' object has no attribute 'nothing'"),
+        ("exit(0)", "SystemExit: 0", "exit(0)", "SystemExit: 0"),
         ("curve.values", "ValueError: cannot reshape array of size 20 into", "3", "'int' object has no attribute"),
     ],
 )
@@ -112,6 +114,27 @@ def test_a_summary_or_figure_of_another_package_that_fails_is_missing_with_its_p
     place, said = re.escape(str(tmp_path / name)), html.unescape(found.page)
     assert re.search(rf"summary swing, {name}\.swing \({place}\.py:5\): .*{re.escape(why)}", said)
     assert re.search(rf"figure ends, {name}\.ends \({place}\.py:9\): .*{re.escape(reason)}", said)
+
+
+def test_the_files_of_a_figure_of_another_package_are_the_reports_and_no_other_figures(
+    make_sweep: MakeSweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of figures, and those of their files; None: the figure is left out."""
+    curve = "curve_analysis_reward_sum_mean"
+    named = {"ends of a/b.c": "ends_of_a_b.c", "../../evil": "evil", "ä" * 300: "ä" * 100, ".": None, 3: None}
+    named |= {"evil": None, curve: None, "differences": None, "effects": None}
+    kinds = [MODULE.replace("picture.name", repr(name)).replace('"ends"', f'"k{n}"') for n, name in enumerate(named)]
+    first = MODULE[: MODULE.index("@figure")]
+    install(tmp_path, monkeypatch, "naming_own", first + "\n".join(kind[kind.index("@figure") :] for kind in kinds))
+    asked = {**ANALYSIS, "figures": [*({f"k{n}": [REWARD]} for n in range(len(named))), REWARD]}
+    cells = [{"a": a, "b": b} for a in (1, 2) for b in (1, 2)]
+    found = reported(make_sweep(("C0", "C1"), steps=20, analysis=asked, cells={"C1": cells}))
+    figures = json.loads((found.report / "report.json").read_bytes())["figures"]
+    own = [name for name, about in figures.items() if about["title"] == "Last values"]
+    assert own == [name for name in named.values() if name] and {curve, "differences", "effects"} <= figures.keys()
+    assert all((found.report / "figures" / f"{name}.svg").is_file() for name in figures)
+    lost = [line for line in html.unescape(found.page).splitlines() if "Left out: figure k" in line]
+    assert "its name, 'effects', is that of another figure. Fix: rename it" in "".join(lost), lost
 
 
 def test_a_name_that_nobody_registers_is_refused_with_those_that_exist() -> None:
