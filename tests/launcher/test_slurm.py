@@ -379,3 +379,6 @@ def test_a_copy_of_the_project_has_neither_large_nor_ignored_files(tmp_path, mon
     monkeypatch.setattr(code_snapshot, "LARGEST_SUM", 25)
     copy = code_snapshot.copy(tree, tmp_path / "again", tree / "multirun")
     assert (copy / "new.py").is_symlink() and not (copy / "launcher" / "__init__.py").is_symlink()
+    plain = write(tmp_path / "plain", dict.fromkeys(("analysis.py", "launcher/x.py", "other.py"), ""))  # no git's
+    copy = code_snapshot.copy(plain, tmp_path / "third", plain / "multirun")
+    assert {path.name for path in copy.iterdir()} == {"analysis.py", "launcher"}

@@ -22,7 +22,7 @@ from launcher.worker.provenance import Source, sources
 LARGEST_FILE = 8 << 20
 LARGEST_SUM = 256 << 20
 # What runs and reports need, if git cannot list it.
-_ROOMS = (*packages(), CONF.name, "hydra_plugins", "launch.py", "rlsweep.py")
+_ROOMS = (*packages(), *(f"{it}.py" for it in packages()), CONF.name, "hydra_plugins", "launch.py", "rlsweep.py")
 
 # A commit of a repository in a new folder, with a patch if there is one; the repository stays as it is.
 _CHECK_OUT = """
