@@ -30,12 +30,14 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
 from launcher import project
-from launcher.config import content, identity
+from launcher.config import content, identity, installed_parts
+from launcher.config.hydra_compose import ROOT_CONFIG, Composer
 from launcher.errors import InvalidPlan, Objection, Usage
 from launcher.execution import sweep
-from launcher.files import BadRunFolder, load_yaml, naming
+from launcher.files import BadRunFolder, naming
 from launcher.planning import clusters, hydra_jobs
 from launcher.planning.hydra_jobs import PROGRAM, Compositions, Job, Jobs, Sweep
+from launcher.planning.overrides import unknown_option
 from launcher.planning.plan import Experiment, Plan, PlannedRun
 from launcher.project import CONF, EXIT_FINE, ROOT
 from launcher.run import catalog
@@ -87,6 +89,7 @@ def run(context: HydraContext, task: Any, master: DictConfig, words: Sequence[st
         chosen, rule = master.hydra.runtime.choices.get("hydra/launcher"), "rlsweep starts the jobs of a program itself"
         fix = "write hydra/launcher=basic, and hydra.sweeper.cluster=slurm or ray to use a cluster"
         raise InvalidPlan([Objection("hydra/launcher", chosen, rule, fix, PROGRAM)])
+    project.activate()
     given = OmegaConf.to_container(master.hydra.sweeper, resolve=False)
     assert isinstance(given, dict)
     asked = {key: own for key, own in given.items() if key not in (*_BASIC, "_target_", "_recursive_", "arguments")}
@@ -177,12 +180,12 @@ def _cluster(section: Sweep) -> dict[str, Any]:
     """The section `cluster` of the plan: the defaults of conf/cluster, with what the sweeper's section sets."""
     given = {"name": section.cluster} if isinstance(section.cluster, str) else section.cluster
     name = str(given.get("name"))
-    model = clusters.settings(name)
-    if model is None:
-        rule = f"must be one of {', '.join(clusters.names())}"
-        raise InvalidPlan([Objection("hydra.sweeper.cluster", name, rule, "name one of them", PROGRAM)])
-    merged = {**load_yaml(CONF / "cluster" / f"{name}.yaml"), **given}
-    hydra_jobs.checked(model, merged, "hydra.sweeper.cluster")
+    # The project's conf/ is the program's own, which may have another group of this name.
+    composer = Composer(CONF, ROOT_CONFIG, installed_parts.folders())
+    if name not in composer.options("cluster"):
+        raise InvalidPlan([unknown_option(composer, PROGRAM, "hydra.sweeper.cluster", "cluster", name)])
+    merged = {**composer.content(f"cluster/{name}"), **given}
+    hydra_jobs.checked(clusters.settings(name, PROGRAM), merged, "hydra.sweeper.cluster")
     return merged
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,6 @@ def folders() -> tuple[Path, ...]:
     return tuple(place for place in places if place.is_dir())
 
 
-def schedulers() -> Mapping[str, EntryPoint]:
-    """The modules of schedulers (launcher.schedulers.protocol.Cluster), by the names that `cluster.name` gives them."""
-    return {entry.name: entry for entry in entries().select(group=_SCHEDULERS)}
+def schedulers() -> Any:
+    """The entry points of schedulers, by the names that `cluster.name` gives them (launcher.planning.clusters)."""
+    return entries().select(group=_SCHEDULERS)

@@ -4,12 +4,14 @@ of a run's identity."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from analysis.spec.validation import Listed, Section
 from launcher.config import installed_parts
+from launcher.errors import InvalidPlan, Objection
+from launcher.run.lifecycle import described
 
 _ELSEWHERE = "choose another scheduler with cluster=NAME"
 _OPTION = r"^[A-Za-z0-9_.,:;/@%+=()|&!*~<>\[\] -]+$"  # characters that need no quotes in a shell script
@@ -104,19 +106,33 @@ class Slurm(BatchSettings):
 
 #: The settings of each built-in scheduler, by `cluster.name` in conf/cluster/*.yaml.
 CLUSTERS: Mapping[str, type[Section]] = {"local": Local, "ray": Ray, "slurm": Slurm}
+# What the module of a scheduler has, and that of a batch system as well (docs/schedulers.md).
+_NEEDED, _OF_BATCH = ("check_here", "check", "start"), ("NAME", "PROGRAM", "submit", "jobs", "ended", "cancel")
 
 
-def names() -> list[str]:
-    """The names of all schedulers, built-in ones and those of installed packages."""
-    return [*CLUSTERS, *installed_parts.schedulers()]
+def settings(name: str, where: str) -> type[Section]:
+    """The model of the section `cluster` for the scheduler that a file, `where`, names. Raises InvalidPlan."""
+    return CLUSTERS[name] if name in CLUSTERS else module(name, where).Settings
 
 
-def settings(name: str) -> type[Section] | None:
-    """The model of the section `cluster` for this scheduler; None if no scheduler has this name."""
-    if name in CLUSTERS:
-        return CLUSTERS[name]
-    entry = installed_parts.schedulers().get(name)
-    return None if entry is None else entry.load().Settings
+def module(name: str, where: str = "configuration") -> Any:
+    """The module of another package's scheduler, which `where` names. Raises InvalidPlan if it cannot be used."""
+    points = {point.value: point for point in installed_parts.schedulers().select(name=name)}.values()
+    if len(points) != 1:
+        by = " and ".join(point.dist.name for point in points)
+        known = f"one of {', '.join(sorted({*CLUSTERS, *installed_parts.schedulers().names}))}"
+        rule, fix = (f"registered twice, by {by}", "rename one") if by else (f"must be {known}", f"give {known}")
+        raise InvalidPlan([Objection("cluster.name", name, rule, fix, where)])
+    (point,) = points
+    try:
+        found = point.load()
+        needs = _NEEDED + (_OF_BATCH if issubclass(found.Settings, BatchSettings) else ())
+        if lacking := [part for part in needs if not hasattr(found, part)]:
+            raise AttributeError(f"it lacks {', '.join(lacking)}")
+        return found
+    except (Exception, SystemExit) as error:
+        rule, fix = f"cannot be used: {described(error)}", "correct the code (docs/schedulers.md)"
+        raise InvalidPlan([Objection(f"entry point {name}", point.value, rule, fix, point.dist.name)]) from error
 
 
 class Budget(Section):

@@ -25,7 +25,7 @@ from launcher.application import Checks, application
 from launcher.application.isolated import Ended, Isolated
 from launcher.config import hydra_compose, identity, installed_parts
 from launcher.config.hydra_compose import Composer, spelled
-from launcher.errors import Diagnostics, Objection
+from launcher.errors import Diagnostics, InvalidPlan, Objection
 from launcher.planning import added_seeds, clusters, continuation, experiment_spec, freeze, schema, variants
 from launcher.planning.clusters import Budget
 from launcher.planning.experiment_spec import ExperimentSpec
@@ -339,11 +339,10 @@ def _cluster(planning: Planning, config_root: Root) -> dict[str, Any]:
     section = schema.strip(config_root.tree["cluster"])  # a file from before this schema has `allowed`
     where = f"{planning.composer.folder.name}/cluster/{config_root.composed.choices.get('cluster')}.yaml"
     name = (config_root.composed.tree.get("cluster") or {}).get("name")  # by the file, whatever the command line says
-    if isinstance(name, str) and (settings := clusters.settings(name)) is not None:
-        _check(planning, config_root, settings, "cluster", section, where)
-    else:
-        needed = f"one of {', '.join(clusters.names())}"
-        planning.problems.add(where, "cluster.name", schema.brief(name), f"must be {needed}", f"give {needed}")
+    try:
+        _check(planning, config_root, clusters.settings(schema.brief(name), where), "cluster", section, where)
+    except InvalidPlan as invalid:
+        planning.problems += invalid.problems
     return section
 
 
@@ -370,7 +369,8 @@ def _check(
         if objection.rule.startswith(_METRIC) and isinstance(objection.value, str):
             fix = planning.checks.meant_metric(objection.value, planning.compositions) or fix
         if objection.rule == NO_SUCH_KEY:
-            fix = variants.suggested(composer, objection.key, objection.value) or fix
+            choice = config_root.composed.choices.get(words[0])
+            fix = variants.suggested(composer, objection.key, objection.value, choice) or fix
         if objection.key.startswith(f"{_HYPOTHESES}."):
             fix += f", or leave it out: {'.'.join(words[:3])}=null"
             if owner := next((file for file, content in files.items() if words[2] in content), None):

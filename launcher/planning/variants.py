@@ -170,10 +170,10 @@ def parts(composer: Composer) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def suggested(composer: Composer, key: str, value: Any) -> str | None:
-    """The fix for a key that is known under another name; None: it is not."""
+def suggested(composer: Composer, key: str, value: Any, chosen: str | None = None) -> str | None:
+    """The fix for a key that is known under another name; None: it is not. chosen: a file that is no fix."""
     section, _, rest = key.partition(".")
-    files = [(choice, composer.content(f"{section}/{choice}")) for choice in composer.options(section)]
+    files = [(file, composer.content(f"{section}/{file}")) for file in composer.options(section) if file != chosen]
     having = [choice for choice, file in files if any(hydra_compose.lookup(file, at)[0] for at in (key, rest))]
     if rest and having and section in ("cluster", "trainer"):
         return f"add {' or '.join(f'{section}={choice}' for choice in having)}"

@@ -18,6 +18,18 @@ from launcher.schedulers.batch.system import Array, Job, Phase, Refusal, Refused
 
 NAME, PROGRAM = "Fake", "launcher.schedulers.batch.job"
 CPUS = 64
+#: The file conf/cluster/fake.yaml of its package.
+CONF = """name: fake
+poll_s: 0.1
+max_running: 2
+max_array: null
+detach: false
+setup: []
+stall_s: null
+breaker: 5
+retry: {preempted: null, node_failure: null, time_out: null, stalled: 2, lost: 2, out_of_memory: 0, exception: 0,
+  diverged: 0}
+"""
 _numbers = itertools.count(1)
 
 

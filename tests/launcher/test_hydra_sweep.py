@@ -20,6 +20,7 @@ import pytest
 import rlsweep
 from launcher.run.folder import metrics_path, read_config, read_summary, runs_folder
 from launcher.run.lifecycle import RunState, find_state
+from tests.launcher import fake_batch
 from tests.launcher.made import read_log
 from tests.results import logged
 from tests.trees import git, write
@@ -256,6 +257,28 @@ def test_a_wrong_question_is_refused_before_anything_is_written(folder: Path, wo
     refused = sweep(folder, "x=1,2", "hydra.sweeper.analysis.primary.metric=score", f"hydra.sweeper.{word}", code=2)
     assert said in refused and "Fix: " in refused and "Traceback" not in refused, refused
     assert not (folder / "multirun").exists()
+
+
+def test_a_project_that_is_not_installed_brings_a_scheduler_and_a_figure(folder: Path) -> None:
+    points = '[project]\nname = "own"\n[project.entry-points]\n'
+    points += "".join(f'"rlsweep.{group}" = {{fake = "own.{group}"}}\n' for group in ("schedulers", "analysis"))
+    figure = "from analysis.spec.registry import figure\n\n@figure('own')\ndef own(*_):\n    print('drawn')\n"
+    package = {"__init__.py": "", "schedulers.py": "from tests.launcher.fake_batch import *\n"}
+    package |= {"conf/cluster/fake.yaml": fake_batch.CONF, "analysis.py": figure}
+    write(folder, {"rlsweep.toml": "", "pyproject.toml": points, **{f"own/{name}": package[name] for name in package}})
+    (folder / "conf/cluster").mkdir(parents=True)
+    (folder / "conf/cluster/local.yaml").write_text("nodes: 3\n")  # a group of the program's own
+    (folder / "go").touch()
+    asked = (
+        "x=1",
+        "steps=5",
+        "hydra.sweeper.analysis.primary.metric=score",
+        "+hydra.sweeper.analysis.figures=[{own: [score]}]",
+    )
+    said = sweep(folder, *asked, "hydra.sweeper.cluster=fak", code=2)
+    assert "no conf/cluster/fak.yaml; available: fake, local, ray, slurm. Fix: use fake" in said
+    said = sweep(folder, *asked, "hydra.sweeper.cluster=fake")
+    assert "1 to run on Fake" in said and "drawn" in said, said
 
 
 def test_values_that_differ_each_time_and_too_large_numbers_make_no_other_runs(tmp_path: Path) -> None:
