@@ -60,6 +60,10 @@ class Usage(Exception):
     """A command line that names something that does not exist; the message lists what exists."""
 
 
+class SchedulerError(RuntimeError):
+    """The scheduler itself failed, not a run."""
+
+
 def missing(module: str) -> tuple[str, str] | None:
     """What is wrong and the fix if a package is not installed, else None. The fix names the extra of this project that
     brings the package."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from launcher.errors import InvalidPlan, Usage, missing_extra, print_error, print_problems
+from launcher.errors import InvalidPlan, SchedulerError, Usage, missing_extra, print_error, print_problems
 from launcher.files import BadRunFolder
 from launcher.project import EXIT_FAILED, EXIT_USAGE
 
@@ -34,7 +34,7 @@ def exit_code(command: Callable[[], int]) -> int:
         if (message := missing_extra(error)) is None:
             raise
         print_error(ModuleNotFoundError(message))
-    except OSError as error:  # such as a folder of another user, or a full disk
+    except (OSError, SchedulerError) as error:  # such as a folder of another user, or a full disk
         print_error(error)
         return EXIT_FAILED
     return EXIT_USAGE

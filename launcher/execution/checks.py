@@ -54,7 +54,7 @@ def refuse(plan: Plan, run_ids: Sequence[str], plugin: bool) -> Cluster | None:
     """
     cluster = _cluster(plan, plugin)
     if cluster is not None:
-        cluster.check(plan, run_ids)
+        protocol.blamed(cluster, "check", plan, run_ids)
     return cluster
 
 
@@ -63,7 +63,7 @@ def refuse_dry(plan: Plan, plugin: bool = False, run_ids: Sequence[str] | None =
     check_folder(plan.multirun)
     cluster = _cluster(plan, plugin)
     if cluster is not None:
-        cluster.check_here(plan, freeze.missing(plan) if run_ids is None else run_ids)
+        protocol.blamed(cluster, "check_here", plan, freeze.missing(plan) if run_ids is None else run_ids)
 
 
 def _cluster(plan: Plan, plugin: bool) -> Cluster | None:

@@ -26,7 +26,7 @@ from launcher.run import catalog, launch_record, lifecycle
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import NEW, RESUMABLE, RETRYABLE, RunState, State, is_done
 from launcher.schedulers.hydra_launcher import HydraLauncher
-from launcher.schedulers.protocol import Cluster, Order, SchedulerError, StartedScheduler
+from launcher.schedulers.protocol import Cluster, Order, SchedulerError, StartedScheduler, blamed
 from launcher.status import standing
 from launcher.status.standing import UNREADABLE, Index, Standing
 from launcher.text import counted, hours, more_than
@@ -149,7 +149,7 @@ def _launch(
             launched, record = _recorded(root, plan, run_ids, train)
             if cluster is not None:
                 # The imports of a pool's server take seconds; the plan is frozen meanwhile.
-                started = cluster.start(Order(root, plan, run_ids, launched, record))
+                started = blamed(cluster, "start", Order(root, plan, run_ids, launched, record))
             else:
                 started = StartedScheduler(HydraLauncher(plugin, record), type(plugin).__name__)
             stack.callback(started.scheduler.close)

@@ -11,13 +11,19 @@ import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
-from launcher.config import installed_parts
-from launcher.planning.clusters import CLUSTERS
+from launcher.errors import InvalidPlan, Usage
+from launcher.errors import SchedulerError as SchedulerError
+from launcher.planning import clusters
 from launcher.planning.plan import Plan
+from launcher.run import lifecycle
 from launcher.run.launch_record import Launch
 from launcher.run.lifecycle import FailureKind
+from launcher.schedulers.batch.system import Refused, Unanswered
+
+#: What becomes of a launch whose scheduler fails.
+CONTINUES = "jobs submitted before continue; repeat the command to follow them"
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,6 @@ class Ended:
     failure_kind: FailureKind | None = None
     message: str | None = None
     launch_id: str | None = None
-
-
-class SchedulerError(RuntimeError):
-    """The scheduler itself failed, not a run."""
 
 
 class Scheduler(Protocol):
@@ -88,6 +90,21 @@ class StartedScheduler:
     starting: str | None = None
 
 
+def blamed(module: Any, function: str, *given: Any) -> Any:
+    """What a function of a scheduler's module returns. What one of another package raises, other than by its protocol,
+    becomes a SchedulerError with the place."""
+    try:
+        return getattr(module, function)(*given)
+    except Exception as error:
+        own = (InvalidPlan, SchedulerError, Usage, *((Refused, Unanswered) if function == "submit" else ()))
+        name = getattr(module, "__name__", type(module).__name__)
+        if isinstance(error, own) or name.startswith("launcher.") or lifecycle.is_disk_full(error):
+            raise
+        place = lifecycle.place(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+        told = (f"{name}.{function} failed: {lifecycle.described(error)}", place, CONTINUES)
+        raise SchedulerError("; ".join(filter(None, told))) from error
+
+
 class Cluster(Protocol):
     """What the module of a cluster has. It may also have `slots`, which the function of this name calls."""
 
@@ -107,13 +124,12 @@ class Cluster(Protocol):
 def find(plan: Plan) -> Cluster:
     """The cluster that a plan names."""
     name = plan.cluster["name"]
-    if name in CLUSTERS:
+    if name in clusters.CLUSTERS:
         return cast(Cluster, importlib.import_module(f"launcher.schedulers.{name}.cluster"))
-    return cast(Cluster, installed_parts.schedulers()[name].load())
+    return cast(Cluster, clusters.module(name))
 
 
 def slots(plan: Plan) -> int | None:
     """How many runs the plan's cluster executes at a time; None if its queue decides."""
-    ask = getattr(find(plan), "slots", None)
-    count: int | None = plan.cluster.get("max_running") if ask is None else ask(plan)
-    return count
+    cluster, count = find(plan), plan.cluster.get("max_running")
+    return blamed(cluster, "slots", plan) if hasattr(cluster, "slots") else count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from launcher.application import Shape
-from launcher.execution import sweep
+from launcher.errors import InvalidPlan
+from launcher.execution import checks, sweep
 from launcher.planning import planner
 from launcher.run import launch_record
 from launcher.run.folder import run_folder
@@ -315,16 +317,49 @@ def test_a_detached_launch_submits_what_a_limit_leaves_beside_the_job_of_its_rep
     assert (states.count(RunState.SUBMITTED), states.count(RunState.PLANNED)) == (left, 3 - left)
 
 
-@pytest.mark.processes
-def test_a_scheduler_of_another_package_runs_a_sweep(fake, tmp_path, monkeypatch):
-    """It brings an entry point and a file of conf/cluster, and nothing of this project names it."""
+def failing(*_):
+    raise OSError(111, "Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("function", "does", "said"),
+    [
+        (
+            "submit",
+            failing,
+            r"^Held\.submit failed: ConnectionRefusedError: .*; .*test_batch.py:\d+ in failing; jobs submitted before",
+        ),
+        ("submit", lambda: None, r"failed: TypeError: .*takes 0 positional arguments but 1 was given; jobs submitted"),
+        *(("submit", lambda _, ids=ids: ids, r"not 2 texts; jobs submitted") for ids in (None, [1, 2], ["1"], "12")),
+        ("submit", lambda _: ["1", "1"], "not 2 texts"),
+        ("jobs", failing, "Connection refused"),
+        ("jobs", Held().submit, "'str' object has no attribute 'size'"),
+        ("cancel", failing, "Connection refused"),
+        ("ended", failing, "Connection refused"),
+    ],
+)
+def test_a_system_that_fails_is_named_with_the_place_and_runs_wait_for_the_next_launch(
+    tmp_path, held, monkeypatch, function, does, said
+):
+    monkeypatch.setattr(held, function, does)
+    launched = Launched(tmp_path, held, 2)
+    with pytest.raises(SchedulerError, match=said):
+        launched.poll()
+        if function == "cancel":
+            launched.scheduler.cancel()
+        held.table.clear()
+        launched.poll(), launched.poll()
+    again = Launched(tmp_path, Held(), 2)
+    assert again.poll() == [] and again.scheduler.jobs == ["0"]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package, fake_package, with the scheduler `fake`; its folder."""
     package = tmp_path / "site/fake_package"
     (package / "conf/cluster").mkdir(parents=True)
     (package / "__init__.py").write_text("")
-    settings = "poll_s: 0.1\nmax_running: 2\nmax_array: null\ndetach: false\nsetup: []\nstall_s: null\nbreaker: 5\n"
-    retry = "retry: {preempted: null, node_failure: null, time_out: null, stalled: 2, lost: 2, out_of_memory: 0, "
-    retry += "exception: 0, diverged: 0}\n"
-    (package / "conf/cluster/fake.yaml").write_text(f"name: fake\n{settings}{retry}")
+    (package / "conf/cluster/fake.yaml").write_text(fake_batch.CONF)
     (package / "scheduler.py").write_text("from tests.launcher.fake_batch import *\n")
     about = tmp_path / "site/fake_package-1.dist-info"
     about.mkdir()
@@ -332,8 +367,69 @@ def test_a_scheduler_of_another_package_runs_a_sweep(fake, tmp_path, monkeypatch
     (about / "entry_points.txt").write_text("[rlsweep.schedulers]\nfake = fake_package.scheduler\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     with registered.other_packages():
-        words = ["experiment.name=adhoc", "method=c0_grpo", "seed=0,1,2", "trainer.steps=3", "cluster=fake"]
-        planned = planner.make(ROOT, [*words, f"multirun={tmp_path}/m"])
-        outcome = sweep.launch(ROOT, planned, list(planned.runs), "tests.launcher.steps:train")
+        yield package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "fake_package"]:
+        del sys.modules[name]
+
+
+#: What is wrong with a scheduler: its file, what follows its text, or stands in its place, and what is said.
+WRONG = [
+    ("scheduler.py", "del NAME, PROGRAM", "cannot be used: AttributeError: it lacks NAME, PROGRAM"),
+    ("scheduler.py", "del check_here", "it lacks check_here"),
+    ("scheduler.py", "del Settings", "module 'fake_package.scheduler' has no attribute 'Settings'"),
+    ("scheduler.py", "Settings = 3", "cannot be used: TypeError: issubclass"),
+    ("scheduler.py", "import does_not_exist", "No module named 'does_not_exist'"),
+    ("scheduler.py", "def x(:", r"SyntaxError: invalid syntax \(scheduler.py, line 2\)"),
+    ("scheduler.py", "raise SystemExit(0)", "cannot be used: SystemExit: 0"),
+    ("conf/cluster/fake.yaml", "colour: red", r"cluster.colour = red: no such key. Fix: remove it, or use one of"),
+    (
+        "../fake_package-1.dist-info/entry_points.txt",
+        "[rlsweep.schedulers]\nfake = fake_package.schedulr\n",
+        "schedulr",
+    ),
+    (
+        "../fake_package-1.dist-info/entry_points.txt",
+        "[rlsweep.schedulers]\nfake = fake_package.scheduler:Settings\n",
+        "fake-package: entry point fake = fake_package.scheduler:Settings: cannot be used: .*Settings",
+    ),
+    (
+        "../other-1.dist-info/entry_points.txt",
+        "[rlsweep.schedulers]\nfake = other\n",
+        "conf/cluster/fake.yaml: cluster.name = fake: registered twice, by .*. Fix: rename one",
+    ),
+]
+PLANNED = ["experiment.name=adhoc", "method=c0_grpo", "cluster=fake"]
+
+
+@pytest.mark.parametrize(("file", "text", "said"), WRONG)
+def test_a_scheduler_of_another_package_with_a_mistake_is_refused_with_its_name(package, file, text, said):
+    path = package / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text if "info" in file else f"{path.read_text()}{text}\n")
+    (path.parent / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n") if "other" in file else 0
+    with pytest.raises(InvalidPlan, match=said) as refused:
+        planner.make(ROOT, PLANNED)
+    assert len(refused.value.problems) == 1
+
+
+@pytest.mark.parametrize("function", ["check_here", "check", "start"])
+def test_what_a_scheduler_of_another_package_raises_is_told_with_its_place(package, tmp_path, function):
+    with open(package / "scheduler.py", "a") as file:
+        file.write(f"def {function}(*_):\n    1 / 0\n")
+    planned = planner.make(ROOT, [*PLANNED, f"multirun={tmp_path}/m"])
+    said = f"fake_package.scheduler.{function} failed: ZeroDivisionError: division by zero; {package}/scheduler.py:3"
+    if function == "check_here":
+        with pytest.raises(SchedulerError, match=said):
+            checks.refuse_dry(planned)
+    else:
+        assert (sweep.launch(ROOT, planned, list(planned.runs)).tripped or "").startswith(said)
+
+
+@pytest.mark.processes
+def test_a_scheduler_of_another_package_runs_a_sweep(fake, package, tmp_path):
+    """It brings an entry point and a file of conf/cluster, and nothing of this project names it."""
+    words = [*PLANNED, "seed=0,1,2", "trainer.steps=3"]
+    planned = planner.make(ROOT, [*words, f"multirun={tmp_path}/m"])
+    outcome = sweep.launch(ROOT, planned, list(planned.runs), "tests.launcher.steps:train")
     assert [state.state for state in outcome.states.values()] == [RunState.DONE] * 3
     until(lambda: [job.phase for job in fake.jobs("rlsweep-").values()] == [Phase.ENDED] * 3)

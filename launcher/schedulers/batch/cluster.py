@@ -98,7 +98,7 @@ def _submit_report(scheduler: BatchScheduler, system: System, report: Array) -> 
     taken, tries = 0, _TRIES
     while True:
         try:
-            (job,) = system.submit(report)
+            (job,) = scheduler.accepted(report)
             return job, taken
         except (Refused, Unanswered) as error:
             tries -= 1

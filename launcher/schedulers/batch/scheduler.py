@@ -28,7 +28,7 @@ from launcher.application import Shape
 from launcher.run import launch_record, lifecycle, stop_request
 from launcher.run.lifecycle import RESUMABLE, FailureKind, RunState, read_state
 from launcher.schedulers.batch.system import Array, Job, Phase, Refusal, Refused, System, Unanswered
-from launcher.schedulers.protocol import Ended, SchedulerError
+from launcher.schedulers.protocol import CONTINUES, Ended, SchedulerError, blamed
 
 PREFIX = "rlsweep-"
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]+)-(\d+)(-[0-9a-f]+)?")
@@ -169,15 +169,23 @@ class BatchScheduler:
 
     def _jobs(self) -> Mapping[str, Job] | None:
         """What the system knows of the user's jobs; None, perhaps after some seconds, while it does not answer."""
-        known = self._system.jobs(PREFIX)
+        known: Mapping[str, Job] | None = blamed(self._system, "jobs", PREFIX)
         self._away = known is None
         return known
 
     def _cancel(self, runs: Sequence[_Submitted], waiting: bool = True) -> None:
         if runs:
-            self._system.cancel({run.job: run.name for run in runs}, waiting)
+            blamed(self._system, "cancel", {run.job: run.name for run in runs}, waiting)
 
     # ------------------------------------------------------------ submission
+
+    def accepted(self, array: Array) -> Sequence[str]:
+        """Submit jobs; their ids. Raises Refused, Unanswered and SchedulerError."""
+        jobs: Sequence[str] = blamed(self._system, "submit", array)
+        texts = isinstance(jobs, (list, tuple)) and all(isinstance(job, str) for job in jobs)
+        if not texts or not len(jobs) == len({*jobs}) == array.size:
+            raise SchedulerError(f"{self._system.NAME}: submit returned {jobs}, not {array.size} texts; {CONTINUES}")
+        return jobs
 
     def _submit(self, known: Mapping[str, Job]) -> None:
         """Submit the collected runs, except those that have a job of an earlier launch."""
@@ -230,7 +238,7 @@ class BatchScheduler:
             throttle=throttle,
             exclude=frozenset(self._bad_nodes),
         )
-        jobs = self._system.submit(array)
+        jobs = self.accepted(array)
         self._throttle[_array(jobs[0])] = throttle
         for folder, job in zip(runs, jobs, strict=True):
             self._submitted[job] = _Submitted(folder, job, array.name, self._record.stem, array.exclude)
@@ -243,8 +251,7 @@ class BatchScheduler:
         name, limited = self._system.NAME, refused.refusal in (Refusal.LIMIT, Refusal.TOO_MANY)
         if refused.refusal == Refusal.NEVER:
             self.withdraw_collected()
-            more = "jobs submitted before continue; repeat the command to follow them"
-            raise SchedulerError(f"{name} refused: {refused}; {more}")
+            raise SchedulerError(f"{name} refused: {refused}; {CONTINUES}")
         if limited and count > 1:
             self._largest = count // 2
             self._next_check = 0.0
@@ -370,7 +377,7 @@ class BatchScheduler:
         for run in runs:
             run.missed = 0 if shown[run.job] is not None else run.missed + 1
         missing = {run.job: run.name for run in runs if run.missed >= _MISSING_CHECKS}
-        past = self._system.ended(missing) if missing else {}
+        past = blamed(self._system, "ended", missing) if missing else {}
         for run in runs:
             job = shown[run.job] or past.get(run.job)
             if job is not None and (job.over or job.phase == Phase.STUCK):
