@@ -53,10 +53,11 @@ def _quantile(ordered: Tensor, share: float) -> Tensor:
 
 
 def explained_variance(returns: Tensor, values: Tensor, mask: Tensor) -> dict[str, float]:
-    """1 - Var(returns - values) / Var(returns) of a critic over the valid tokens; empty if all returns are equal."""
+    """1 - Var(returns - values) / Var(returns) of a critic over the valid tokens; empty if all returns are equal,
+    but for the rounding of advantage + value: less than 1e-5 of their size."""
     error, valid = returns - values, mask.bool()
     spread = float(returns[valid].double().var(unbiased=False))
-    if not spread > 0:
+    if not spread > 1e-10 * float((returns[valid].double() ** 2 + values[valid].double() ** 2).mean()):
         return {}
     return {"critic/explained_variance": 1 - float(error[valid].double().var(unbiased=False)) / spread}
 

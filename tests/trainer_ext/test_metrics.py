@@ -37,6 +37,9 @@ def test_the_explained_variance_of_a_known_case():
     found = metrics.explained_variance(returns, values, mask)
     assert found == {"critic/explained_variance": pytest.approx(1 - 2 / 14)}
     assert metrics.explained_variance(torch.ones(2, 2), values, mask) == {}
+    small = torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+    assert metrics.explained_variance(1e-7 * small, values, mask) == {}  # advantage + value, of equal returns
+    assert metrics.explained_variance(1 + 1e-3 * small, values, mask)
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16], ids=str)
