@@ -46,6 +46,8 @@ def test_verl_gets_the_devices_the_precision_and_how_the_model_is_shared(model: 
     assert cpu.trainer.device == "cpu" and cpu.trainer.n_gpus_per_node == 1
     assert not cpu.actor_rollout_ref.model.use_remove_padding
     assert cpu.actor_rollout_ref.rollout.max_num_seqs == 3 and cpu.actor_rollout_ref.rollout.dtype == "bfloat16"
+    vllm = tree(model, "trainer.rollout=vllm", "model.parallel.rows=3")
+    assert vllm.actor_rollout_ref.rollout.max_num_seqs == 256  # rows are those of servers of transformers
     gpus = ["model.resources.devices=4", "model.resources.nodes=2"]
     gpu = tree(model, *gpus, "model.parallel.offload=true", "model.parallel.sequence=2")
     assert (gpu.trainer.device, gpu.trainer.n_gpus_per_node, gpu.trainer.nnodes) == ("cuda", 4, 2)

@@ -61,7 +61,7 @@ def whole_tree(config: Mapping[str, Any], method: Method, model: str, target: st
             name=servers.name_in_verl(config["trainer"]["rollout"]),
             seed=int(config["seed"]),
             dtype=precision,
-            max_num_seqs=parallel.rows or rollout.max_num_seqs,
+            max_num_seqs=(config["trainer"]["rollout"] == "hf" and parallel.rows) or rollout.max_num_seqs,
             tensor_model_parallel_size=parallel.tensor,
             n_gpus_per_node=ranks // nodes,
             free_cache_engine=False,
