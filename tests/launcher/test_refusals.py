@@ -54,6 +54,7 @@ trainer=verl_ray method=[q_star] method/drafting=adaptive
 trainer=verl_ray method=c0_grpo model.resources.devices=2 trainer.ranks=1 cluster=slurm
 trainer=verl_ray method=c0_grpo trainer.ranks=4 model.parallel.sequence=3
 trainer=verl_ray method=c0_grpo trainer.ranks=8 model.parallel.sequence=8
+trainer=verl_ray method=c0_grpo trainer.ranks=6 model.parallel.sequence=4
 trainer=verl_ray method=c0_grpo model.parallel.offload=true
 trainer=verl_ray method=c0_grpo model.parallel.tensor=2
 method=c0_grpo model.parallel.sequence=2

@@ -18,6 +18,7 @@ from tests.wording import Worded
 from trainer_ext import metrics
 from trainer_ext.backends.verl_ray import servers
 from trainer_ext.fits import sizes
+from trainer_ext.fits.architectures import Architecture
 
 VLLM = ("trainer=verl_ray", "trainer.rollout=vllm")
 
@@ -41,7 +42,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 
 def refusals(*overrides: str) -> list[str]:
-    return [str(one) for one in sizes.of_vllm(configuration(*VLLM, *overrides))]
+    return [str(one) for one in sizes.misfits(configuration(*VLLM, *overrides))]
 
 
 def test_an_environment_without_vllm_is_refused_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +63,17 @@ def test_heads_that_vllm_does_not_have_and_parts_of_ranks_are_refused(worded: Wo
     small, parts = "model.heads=2 model.hidden_size=16", "model.heads=2 model.parallel.tensor=2"
     for words in ("model.heads=4", small, f"{EIGHT} model.parallel.tensor=3", parts):
         worded(refusals(*words.split()))
+
+
+@pytest.mark.usefixtures("with_vllm")
+@pytest.mark.parametrize(("heads", "tensor", "fit"), [
+    ((28, 4), 8, 4), ((14, 2), 4, 2), ((12, 2), 16, 4), ((12, 3), 2, 1), ((32, 4), 8, 8), ((28, 4), 4, 4),
+])  # fmt: skip
+def test_a_server_is_shared_by_a_divisor_of_the_ranks_and_of_the_heads(heads, tensor, fit) -> None:
+    config = configuration(*VLLM, *EIGHT.split(), f"model.parallel.tensor={tensor}")
+    found = [str(one) for one in sizes.misfits(config, Architecture("llama", 100, 64, 96, 1, *heads, 4, 64, False))]
+    said = f"Fix: make it a divisor of 8 and of the {heads[0]} heads of the model, such as {fit}"
+    assert found == [] if fit == tensor else found[0].endswith(said)
 
 
 @pytest.mark.usefixtures("with_vllm")

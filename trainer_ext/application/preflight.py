@@ -307,11 +307,13 @@ def check_models(
     declared: the sizes that the model's file states, where its folder is not here. Values that cannot be checked here
     are accepted.
     """
-    wrong = [*_incomplete(config), *sizes.misfits({**config, "verl": verl}), *scores.misfits(config["trainer"])]
+    policy, target, unusable = None, None, list[Objection]()
     try:
         policy, target = _policy_and_target(config, verl, declared)
-    except Objection as unusable:
-        return [*wrong, unusable]
+    except Objection as objection:
+        unusable = [objection]
+    misfits = sizes.misfits({**config, "verl": verl}, policy)
+    wrong = [*_incomplete(config), *misfits, *scores.misfits(config["trainer"]), *unusable]
     if policy is None:
         return wrong
     wrong += _other_tokens(config, policy, target)
@@ -356,8 +358,6 @@ def _too_large(
         rule = f"with verl.data.max_prompt_length={length - value} these are {length} tokens, and model "
         rule += f"{section['name']} reads at most {model.positions}"
         yield Objection(key, value, rule, "shorten responses or prompts, or choose a model that reads more")
-    elif (misfit := sizes.heads(section, model.heads, model.key_value_heads)) is not None:
-        yield misfit
     elif sequence > 1 and (why := model.unpackable(length)) is not None:
         rule = f"the ranks cannot share sequences of model {section['name']}: {why}"
         yield Objection("model.parallel.sequence", sequence, rule, "set model.parallel.sequence=1")

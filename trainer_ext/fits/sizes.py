@@ -25,8 +25,9 @@ _MICRO = f"{_ACTOR}.ppo_micro_batch_size_per_gpu"
 CPU_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
-def misfits(config: Mapping[str, Any]) -> Iterator[Objection]:
-    """What does not fit in a run's configuration (method, model, trainer, and verl's tree merged)."""
+def misfits(config: Mapping[str, Any], architecture: architectures.Architecture | None = None) -> Iterator[Objection]:
+    """What does not fit in a run's configuration (method, model, trainer, and verl's tree merged), and to its model's
+    sizes, if they are known."""
     method, model, trainer = config["method"], config["model"], config["trainer"]
     if model["kind"] == "embedded" and model["hidden_size"] % (2 * model["heads"]):
         rule = f"model.hidden_size={model['hidden_size']} does not give each head an even number of dimensions"
@@ -45,7 +46,7 @@ def misfits(config: Mapping[str, Any]) -> Iterator[Objection]:
         return
     if trainer["backend"] == "verl_ray":
         yield from _adapters(config)
-        objections = list(_of_devices(model, int(trainer["ranks"])))
+        objections = [*_of_devices(model, int(trainer["ranks"])), *_shared(model, int(trainer["ranks"]), architecture)]
         yield from objections or _on_ranks(config["verl"], model, int(trainer["ranks"]), method["loss"] == "dpo")
     elif method["loss"] != "none":
         yield from _in_one_process(config["verl"], method["loss"] == "dpo")
@@ -116,22 +117,24 @@ def _of_devices(model: Mapping[str, Any], ranks: int) -> Iterator[Objection]:
     if parallel.offload and not on_each:
         rule = "with model.resources.devices=0, all of the run is in the CPU's memory already"
         yield Objection("model.parallel.offload", True, rule, "set model.parallel.offload=false")
-    if ranks % parallel.sequence:
-        rule = f"trainer.ranks={ranks} do not divide into groups of so many, which share each sequence"
-        yield Objection("model.parallel.sequence", parallel.sequence, rule, f"make it a divisor of {ranks}")
 
 
-def heads(model: Mapping[str, Any], count: int, key_value: int) -> Objection | None:
-    """Why the heads of a model cannot be shared as `model.parallel` says; None: they can.
-
-    model: the section of the configuration; count, key_value: how many heads of queries, and of keys and values.
-    """
-    sequence = Parallel.from_model(model).sequence
-    if count % sequence == 0 and (key_value % sequence == 0 or sequence % key_value == 0):
-        return None
-    rule = f"model {model['name']} has {count} heads and {key_value} of keys and values, which so many cannot share"
-    fitting = [k for k in range(1, sequence) if not count % k and not (key_value % k and k % key_value)]
-    return Objection("model.parallel.sequence", sequence, rule, f"make it a divisor of both, such as {max(fitting)}")
+def _shared(model: Mapping[str, Any], ranks: int, of: architectures.Architecture | None) -> Iterator[Objection]:
+    """Why the ranks, or the heads of the model if they are known, cannot be shared as `model.parallel` says."""
+    (nodes, on_each), parallel = devices.asked(model), Parallel.from_model(model)
+    count, key_value = (of.heads, of.key_value_heads) if of else (0, 0)
+    for name, asked, whole, what in (
+        ("sequence", parallel.sequence, ranks, "ranks (trainer.ranks), of which so many share each sequence"),
+        ("tensor", parallel.tensor if on_each else 1, max(1, ranks // nodes),
+         "ranks of a node (trainer.ranks), each of which gives its device to a server"),
+    ):  # fmt: skip
+        shares = (k for k in range(min(asked, whole), 0, -1) if not whole % k and not count % k)
+        fit = next(k for k in shares if not (key_value % k and k % key_value))
+        if fit != asked:
+            rule = f"model {model['name']} has {count} heads and {key_value} of keys and values, which so many cannot "
+            rule = f"does not divide the {whole} {what}" if whole % asked else f"{rule}share"
+            also = f" and of the {count} heads of the model" if count else ""
+            yield Objection(f"model.parallel.{name}", asked, rule, f"make it a divisor of {whole}{also}, such as {fit}")
 
 
 def _on_ranks(verl: Any, model: Mapping[str, Any], ranks: int, pairs: bool) -> Iterator[Objection]:
@@ -207,15 +210,10 @@ def of_vllm(config: Mapping[str, Any]) -> Iterator[Objection]:
         rule = f"vLLM is not installed for {sys.executable}, which would run it"
         fix = "make setup-gpu, and launch with .venv-gpu/bin/python; or set trainer.rollout=hf"
         yield Objection("trainer.rollout", "vllm", rule, fix)
-    nodes, on_each = devices.asked(model)
-    on_cpu, tensor, here = not on_each, Parallel.from_model(model).tensor, int(trainer["ranks"]) // nodes
+    on_cpu, tensor = not devices.asked(model)[1], Parallel.from_model(model).tensor
     if on_cpu and tensor != 1:
         rule = "a server on CPUs is one process: with trainer=verl_ray, vLLM's tensor parallelism was never run there"
         yield Objection("model.parallel.tensor", tensor, rule, "set it to 1")
-    elif here % tensor:
-        rule = f"does not divide the {here} ranks of a node (trainer.ranks), each of which gives its device to a server"
-        fit = _divisor(here, tensor)
-        yield Objection("model.parallel.tensor", tensor, rule, f"make it a divisor, such as {fit}")
     if on_cpu and model["kind"] == "embedded" and model["hidden_size"] // model["heads"] not in CPU_HEADS:
         size, most = model["hidden_size"] // model["heads"], model["hidden_size"] // CPU_HEADS[0]
         rule = f"gives each head {size} dimensions, and vLLM's heads on a CPU have one of "
