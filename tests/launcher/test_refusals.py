@@ -69,6 +69,14 @@ trainer=verl_ray verl.actor_rollout_ref.model.lora_rank=8 verl.actor_rollout_ref
 trainer=verl_ray method=c0_ppo verl.actor_rollout_ref.model.lora_rank=8
 trainer=verl_ray method=rejection verl.actor_rollout_ref.model.lora_rank=8
 trainer=verl_ray method=q_decode verl.actor_rollout_ref.model.lora_rank=8
+trainer=verl_ray verl.actor_rollout_ref.model.lora_alpha=32
+trainer=verl_ray verl.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=4096
+trainer=verl_ray verl.actor_rollout_ref.rollout.gpu_memory_utilization=0.7
+trainer=verl_ray verl.actor_rollout_ref.rollout.gpu_memory_utilization=1.5
+trainer=verl_ray verl.actor_rollout_ref.rollout.tensor_model_parallel_size=2
+verl.actor_rollout_ref.actor.optim.min_lr_ratio=0.1
+method=c0_grpo verl.actor_rollout_ref.actor.kl_loss_coef=0.1
+verl.algorithm.kl_ctrl.kl_coef=0.01
 verl.actor_rollout_ref.actor.use_dynamic_bsz=true
 method=q_decode method/control=dual
 method=dpo method/sampler=rejection method/target=expert

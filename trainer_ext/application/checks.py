@@ -102,7 +102,8 @@ class Checks:
             return objections
         section = {**config["task"], "functions": list(task.functions)}
         known = {**config, "task": section, "verl": tree, "cluster": cluster}
-        if objections := list(self._declared(composed).unmet(known)):
+        declared = self._declared(composed)
+        if objections := [*declared.unmet(known), *declared.idle(composed, known, config["verl"])]:
             return objections
         prompts = self._prompts(config, tree["data"]["max_prompt_length"])
         key = "models", config["model"], config["method"], config["trainer"], config["verl"], base.hash

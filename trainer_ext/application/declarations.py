@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from analysis.spec.validation import words
-from launcher.application import File
+from launcher.application import Composed, File
 from launcher.config import hydra_compose, identity
 from launcher.planning.schema import Validator, strip
 from launcher.project import activate
@@ -60,6 +60,15 @@ class Declarations:
                 fix = str(fragment.get("fix") or f"set {key} to {allowed}")
                 key = "task.name" if key == "task.functions" else key  # the task's code decides which it has
                 yield Objection(key, hydra_compose.lookup(config, key)[1], f"must be {allowed}", fix)
+
+    def idle(self, composed: Composed, config: Mapping[str, Any], differing: Mapping[str, Any]) -> Iterator[Objection]:
+        """Each difference to verl's tree that by `when` of its key has no effect, but for those that a file states."""
+        for path, fragment in (hydra_compose.lookup(composed.tree, "trainer.verl_keys.read")[1] or {}).items():
+            (given, value), when = hydra_compose.lookup(differing, path), (fragment or {}).get("when", {})
+            said = (hydra_compose.lookup(file.tree, f"verl.{path}")[1] for file in composed.files)
+            if given and not self._hold(when, config) and value not in said:
+                fix = "remove it, or set " + " and ".join(f"{other} to {words(one)}" for other, one in when.items())
+                yield Objection(f"verl.{path}", value, "the chosen trainer does not read this key in this run", fix)
 
     def written(self, config: Mapping[str, Any]) -> frozenset[str]:
         """The metrics that a run of this configuration writes."""
