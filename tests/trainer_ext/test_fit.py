@@ -82,6 +82,19 @@ def test_a_vllm_server_has_its_part_of_each_device():
     assert "gpu_memory_utilization=0.5" in found.rule and "model.parallel.tensor=1" in found.fix
     shared = {**config["model"], "parallel": {**config["model"]["parallel"], "tensor": 2}}
     assert not list(rank_memory.misfits({**config, "model": shared}, tree, model, model, 0))
+    (share,) = re.findall(r"gpu_memory_utilization=([\d.]+)", found.fix)
+    given = {"actor_rollout_ref": {"rollout": {"gpu_memory_utilization": float(share)}}}
+    assert not list(rank_memory.misfits(config, merged(tree, given), model, model, 0))
+    little = {**config["model"], "resources": {**config["model"]["resources"], "memory_gb": 100, "devices": 4}}
+    (found,) = rank_memory.misfits({**config, "model": little}, merged(tree, given), model, model, 0)
+    assert found.key == "model.resources.memory_gb" and not re.search("devices=|rows|micro|_utilization", found.fix)
+
+
+def test_what_a_models_file_states_without_effect_is_accepted():
+    """Its coefficient of the KL loss, where a run has no such loss."""
+    words = ("method=c0_grpo", "model=qwen2_5_0_5b", "task=gsm8k", "cluster=slurm", "seed=0")
+    assert make(*words, "verl.actor_rollout_ref.actor.use_kl_loss=false").runs
+    assert make(*words, "verl.actor_rollout_ref.actor.kl_loss_coef=0.1").runs
 
 
 def test_all_ranks_of_a_node_without_devices_share_its_memory():

@@ -16,7 +16,7 @@ from typing import Any
 from trainer_ext import registry
 from trainer_ext.fits import memory
 from trainer_ext.fits.architectures import FLOAT, Architecture
-from trainer_ext.fits.devices import Parallel, asked
+from trainer_ext.fits.devices import Parallel, asked, settled
 from trainer_ext.fits.memory import VARIANCE, Need
 from trainer_ext.objection import Objection
 
@@ -38,11 +38,10 @@ _GB = 1e9
 _DOING = {"sampling": "sampling", "scoring": "scoring a micro-batch", "update": "updating the policy"}
 _DEVICE, _MEMORY = "model.resources.device_memory_gb", "model.resources.memory_gb"
 _PARTS = 3  # parts of a sum that are named
-_IN_ONE_PROCESS = (
-    "verl.actor_rollout_ref.rollout.max_num_seqs",
-    "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
-    "verl.data.max_response_length",
-)
+_ROLLOUT = "verl.actor_rollout_ref.rollout"
+_SHARE = f"{_ROLLOUT}.gpu_memory_utilization"
+_RESPONSE = "verl.data.max_response_length"
+_MICRO = "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
 
 
 def need(
@@ -148,32 +147,40 @@ def misfits(
     It states the excess in each phase with its largest parts, and the keys that lower it. target: the sizes of the
     target policy, if the method has one; reward_model: the number of its parameters.
     """
-    nodes, on_each = asked(config["model"])
-    places: list[tuple[str, str, int, Need, Mapping[str, int]]] = []
-    if config["trainer"]["backend"] == "verl_ray":
+    given = model, target, reward_model
+    for key, (who, limit, sums) in _places(config, verl, *given).items():
+        if over := [said for count, said in sums if count > limit * _GB]:
+            least = math.ceil(max(count for count, _ in sums) / _GB)
+            held = f"use {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
+            fix = "; or ".join([*_ways(config, verl, key, *given), f"{held}, or choose a smaller model"])
+            yield Objection(key, limit, f"{who} needs {'; '.join(over)}", fix)
+            return
+
+
+def _places(
+    config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture, reward_model: int
+) -> dict[str, tuple[str, float, list[tuple[int, str]]]]:
+    """By the key of each limit: who needs the memory, the limit, and the sum of each phase (`_sum`)."""
+    (nodes, on_each), trainer = asked(config["model"]), config["trainer"]
+    places: dict[str, tuple[str, int, Need | None, Mapping[str, int]]] = {}
+    if trainer["backend"] == "verl_ray":
         device, main = need(config, verl, model, target)
-        ranks = math.ceil(config["trainer"]["ranks"] / nodes)  # of the fullest node, which may have the reward model
-        if device is not None:
-            places.append((_DEVICE, "each device", 1, device, {}))
+        ranks = math.ceil(trainer["ranks"] / nodes)  # of the fullest node, which may have the reward model
+        places[_DEVICE] = "each device", 1, device, {}
         beside = {"reward model": FLOAT * reward_model} if reward_model else {}
-        places.append((_MEMORY, f"a node with {ranks} rank{'s' if ranks > 1 else ''}", ranks, main, beside))
+        places[_MEMORY] = f"a node with {ranks} rank{'s' if ranks > 1 else ''}", ranks, main, beside
     else:
         whole = memory.need(config["method"], verl, model, target, on_each > 0, reward_model)
         process = {} if on_each else {"the process itself": memory.PROCESS}
-        places.append((_DEVICE if on_each else _MEMORY, "the run", 1, whole, process))
-    for key, who, times, needed, more in places:
-        if (limit := config["model"]["resources"].get(key.rpartition(".")[2])) is None:
-            continue
-        utilization = None
-        if key == _DEVICE and config["trainer"].get("rollout") == "vllm":
-            utilization = verl["actor_rollout_ref"]["rollout"]["gpu_memory_utilization"]
-        sums = {phase: _sum(needed, phase, times, more, limit, utilization) for phase in needed.phases}
-        if over := [said for count, said in sums.values() if count > limit * _GB]:
-            least = math.ceil(max(count for count, _ in sums.values()) / _GB)
-            held = f"use {'nodes' if key == _MEMORY else 'devices'} of {least} GB and set {key}={least}"
-            fix = "; or ".join([*_ways(config, verl, nodes, on_each), f"{held}, or choose a smaller model"])
-            yield Objection(key, limit, f"{who} needs {'; '.join(over)}", fix)
-            return
+        places[_DEVICE if on_each else _MEMORY] = "the run", 1, whole, process
+    found = {}
+    for key, (who, times, needed, more) in places.items():
+        limit, share = config["model"]["resources"].get(key.rpartition(".")[2]), None
+        if key == _DEVICE and trainer.get("rollout") == "vllm":
+            share = verl["actor_rollout_ref"]["rollout"]["gpu_memory_utilization"]
+        if needed is not None and limit is not None:
+            found[key] = who, limit, [_sum(needed, phase, times, more, limit, share) for phase in needed.phases]
+    return found
 
 
 def _sum(
@@ -198,31 +205,40 @@ def _sum(
     return count, f"{count / _GB:.1f} GB{doing} ({listed}{note})"
 
 
-def _ways(config: Mapping[str, Any], verl: Mapping[str, Any], nodes: int, on_each: int) -> Iterator[str]:
-    """The keys that lower what a run needs, with their values."""
-    if config["trainer"]["backend"] != "verl_ray":
-        yield f"lower {', '.join(_IN_ONE_PROCESS)}"
-        return
-    parallel, trainer = Parallel.from_model(config["model"]), config["trainer"]
-    actor, lora_rank = verl["actor_rollout_ref"]["actor"], verl["actor_rollout_ref"]["model"]["lora_rank"]
-    vllm = trainer["rollout"] == "vllm"
-    micro = 0 if actor["use_dynamic_bsz"] else int(actor["ppo_micro_batch_size_per_gpu"] or 0)
-    lower = {
-        "model.parallel.rows": 0 if vllm else rows_drawn(config, verl),
-        "verl.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": min(micro, rows_of_rank(config, verl)),
-    }
-    if named := [f"{key}={value}" for key, value in lower.items() if value > 1]:
-        yield f"lower {', '.join(named)}"
-    if not on_each:
-        return
-    more = f"model.resources.devices={on_each}, model.resources.nodes={nodes}"
-    tensor = f", model.parallel.tensor={parallel.tensor}" if vllm else ""
-    yield f"raise {more}, model.parallel.sequence={parallel.sequence}{tensor}"
-    settings = {
-        "model.parallel.offload=true": not parallel.offload,
-        "trainer.grad_variance=false": trainer["grad_variance"],
-        "verl.actor_rollout_ref.model.lora_rank=16 (trains adapters instead of all weights)": not lora_rank,
-        "trainer.rollout=vllm (its servers share a model)": not vllm,
-    }
-    if chosen := [setting for setting, helps in settings.items() if helps]:
-        yield f"set {', '.join(chosen)}"
+def _ways(config: Mapping[str, Any], verl: Mapping[str, Any], place: str, *given: Any) -> Iterator[str]:
+    """The keys that lower a run's need in one place, with their values. Each is tried. given: as `_places` takes."""
+    (nodes, on_each), parallel = asked(config["model"]), Parallel.from_model(config["model"])
+    ranks = None if on_each else config["trainer"].get("ranks")  # one on each device, also on more of them
+    tensor = parallel.tensor if config["trainer"].get("rollout") == "vllm" else max(1, on_each)  # as vLLM can have it
+    whole = _with(_with({**config, "verl": verl}, "trainer.ranks", ranks), "model.parallel.tensor", tensor)
+    config = settled(whole)
+
+    def excess(key: str, value: object) -> float:
+        _, limit, sums = _places(changed := settled(_with(whole, key, value)), changed["verl"], *given)[place]
+        return sum(max(0, count - limit * _GB) for count, _ in sums)
+
+    drawn = "model.parallel.rows" if config["trainer"]["backend"] == "verl_ray" else f"{_ROLLOUT}.max_num_seqs"
+    micro = min(verl["actor_rollout_ref"]["actor"]["ppo_micro_batch_size_per_gpu"] or 0, rows_of_rank(config, verl))
+    lower = {drawn: rows_drawn(config, verl), _MICRO: micro, _RESPONSE: verl["data"]["max_response_length"]}
+    more = {"model.resources.devices": on_each, "model.resources.nodes": nodes}
+    more |= {"model.parallel.sequence": parallel.sequence, "model.parallel.tensor": tensor}
+    now, tenths = excess("trainer.ranks", ranks), (tenth / 10 for tenth in range(1, 10))
+    share = min(tenths, key=lambda share: excess(_SHARE, share))
+    tried: dict[str, dict[str, tuple[object, object]]] = {
+        "lower": {key: (1, value) for key, value in lower.items()},
+        "raise": {key: (2 * value if on_each else value, value) for key, value in more.items()},
+        "set": {
+            "model.parallel.offload": (True, "true"), "trainer.grad_variance": (False, "false"), _SHARE: (share, share),
+            "verl.actor_rollout_ref.model.lora_rank": (16, "16 (trains adapters instead of all weights)"),
+            "trainer.rollout": ("vllm", "vllm (its servers can share a model)"),
+        },
+    }  # fmt: skip
+    for verb, keys in tried.items():
+        if named := [f"{key}={said}" for key, (value, said) in keys.items() if excess(key, value) < now]:
+            yield f"{verb} {', '.join(named)}"
+
+
+def _with(tree: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy of the tree with one dotted key set."""
+    first, _, rest = key.partition(".")
+    return {**tree, first: _with(tree.get(first) or {}, rest, value) if rest else value}
