@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import os
 import signal
 import sys
 import threading
@@ -218,6 +219,15 @@ def catches(*_):
         spins()
 
 
+def sets_alarms(*_):
+    """As math-verify does for a limit of its own."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.alarm(5)
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+    time.sleep(60)
+
+
 def returns_late(*_):
     began = time.monotonic()
     while time.monotonic() - began < 0.1:
@@ -229,7 +239,7 @@ def returns_late(*_):
 
 
 @pytest.mark.parametrize("place", [lambda call: call(), in_thread], ids=["main thread", "another thread"])
-@pytest.mark.parametrize("function", [lambda *_: time.sleep(60), spins, catches, returns_late])
+@pytest.mark.parametrize("function", [lambda *_: time.sleep(60), spins, catches, sets_alarms, returns_late])
 def test_a_reward_that_does_not_return_in_time_fails_the_run_with_the_prompt(place, function):
     ends = threading.Event()
 
@@ -250,18 +260,33 @@ def test_a_reward_that_does_not_return_in_time_fails_the_run_with_the_prompt(pla
     )
 
 
-def test_an_alarm_that_comes_after_the_reward_has_returned_interrupts_nothing(monkeypatch):
-    set_timer = signal.setitimer
+def test_a_signal_that_comes_too_late_interrupts_nothing():
+    """That of a limit which has passed may come after its function, and while the next one runs."""
 
-    def too_late(which, seconds, interval=0.0):
-        if not seconds:  # the limit is being lifted
-            signal.raise_signal(signal.SIGALRM)
-        return set_timer(which, seconds, interval)
+    def meets(returned):
+        signal.raise_signal(rewards._LATE)
+        return returned()
 
-    monkeypatch.setattr(signal, "setitimer", too_late)
-    assert rewards.within(30, lambda: "returned") == "returned"
+    assert rewards.within(30, meets, lambda: "returned") == "returned"
     with pytest.raises(ZeroDivisionError):
-        rewards.within(30, lambda: 1 / 0)
+        rewards.within(30, meets, lambda: 1 / 0)
+    signal.raise_signal(rewards._LATE)
+
+
+def test_a_child_that_a_reward_forks_has_a_limit_of_its_own():
+    """It has the handler of its parent, and none of its threads."""
+
+    def forks():
+        if not (child := os.fork()):
+            try:
+                rewards.within(0.05, sets_alarms)
+            except rewards.TooSlow:
+                os._exit(7)
+            finally:
+                os._exit(8)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert rewards.within(30, forks) == 7
 
 
 @pytest.mark.parametrize("place", [lambda call: call(), in_thread], ids=["main thread", "another thread"])

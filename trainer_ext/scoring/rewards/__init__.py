@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import math
 import re
 import signal
 import string
@@ -46,7 +47,8 @@ ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 _NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
 _SHOWN = 200  # characters of a prompt or a response in an error
-_AGAIN_S = 0.5  # between interruptions of a function that catches the first one
+_LATE = signal.SIGVTALRM  # no alarm of a function's own, as math-verify sets, is this one
+_AGAIN_S = 0.5  # between looks at the time, and interruptions of a function that catches the first one
 _loading = threading.RLock()  # verl asks for rewards in threads: none may see a file that another one is executing
 
 
@@ -165,32 +167,41 @@ def within(seconds: float | None, function: Callable[..., Result], *given: Any) 
     return _left_behind(seconds, function, *given)
 
 
-def _interrupted(seconds: float, function: Callable[..., Result], *given: Any) -> Result:
-    running = True
+class _Watcher(threading.Thread):
+    """Sends the main thread _LATE while the time is past `until`; no timer of the function that it runs ends that."""
 
-    def interrupt(number: int, frame: Any) -> None:
-        if running:  # a late alarm must not interrupt what follows
+    until = math.inf
+
+    def run(self) -> None:
+        while True:
+            time.sleep(_AGAIN_S)
+            if time.monotonic() > self.until:
+                signal.pthread_kill(threading.main_thread().ident, _LATE)  # type: ignore[arg-type]  # it runs
+
+    def interrupt(self, number: int, frame: Any) -> None:
+        if time.monotonic() > self.until:  # a late signal must not interrupt what follows
             raise _Interruption
 
-    began = time.monotonic()
-    handler = signal.signal(signal.SIGALRM, interrupt)
-    # of somebody else, such as a limit on a whole test
-    delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+
+_watcher = _Watcher()
+
+
+def _interrupted(seconds: float, function: Callable[..., Result], *given: Any) -> Result:
+    global _watcher
+    if not _watcher.is_alive():  # at first, and in a fork, which has no thread of its parent
+        _watcher = _Watcher(name="reward limit", daemon=True)
+        _watcher.start()
+    signal.signal(_LATE, _watcher.interrupt)  # for good: without a handler, a late signal would end the process
+    _watcher.until = until = time.monotonic() + seconds
     try:
         try:
             result = function(*given)
         finally:
-            running = False
+            _watcher.until = math.inf
     except _Interruption:
+        _watcher.until = math.inf  # the function may have returned just then
         raise TooSlow(seconds) from None
-    finally:
-        running = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL if handler is None else handler)
-        took = time.monotonic() - began
-        if delay:
-            signal.setitimer(signal.ITIMER_REAL, max(delay - took, 1e-3), interval)
-    if took > seconds:  # it caught the interruption
+    if time.monotonic() > until:  # it caught the interruption, or returned before one
         raise TooSlow(seconds)
     return result
 
