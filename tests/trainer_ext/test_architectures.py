@@ -183,6 +183,7 @@ UNUSABLE: dict[str, dict[str, Any]] = {
     "an encoder": {"model_type": "bert"},
     "an encoder and a decoder": {"model_type": "t5"},
     "no keys and values": {"model_type": "mamba"},
+    "several models": {"model_type": "blt"},
     "images": {"model_type": "llava"},
     "an unknown type": {"model_type": "nosuch"},
     "impossible sizes": {"model_type": "qwen3", "hidden_size": "x"},
@@ -199,6 +200,12 @@ def test_a_model_that_cannot_be_trained(case: str, tmp_path: Path, worded: Worde
         of_model(tmp_path) if by_file else causal_models.count(str(tmp_path), trust_remote_code=False)
     ours, _, _ = raised.value.rule.partition("config.json: ")  # what follows is transformers' own
     worded([ours, raised.value.fix])
+
+
+def test_the_configuration_of_every_family_has_heads_of_keys_and_values(tmp_path: Path) -> None:
+    """verl reads their number of every model, and its checks fail without one."""
+    transformers.NemotronConfig(num_attention_heads=4).save_pretrained(tmp_path)
+    assert model_overrides(str(tmp_path), trust_remote_code=False)["num_key_value_heads"] == 4
 
 
 def test_a_run_says_it_of_a_model_that_the_plan_has_not_seen(tmp_path: Path) -> None:
@@ -231,7 +238,7 @@ def test_code_that_comes_with_a_model(tmp_path: Path) -> None:
 def test_which_attention_computes_all_of_a_model() -> None:
     chosen = {family: causal_models.attention(twin(family)) for family in FOREIGN}
     eager = {family for family, name in chosen.items() if name == EAGER}
-    assert eager == {"bloom", "gemma2", "gpt_oss"} and set(chosen.values()) == {EAGER, SDPA}
+    assert eager == {"bloom", "gemma2", "gpt_neo", "gpt_oss", "mpt", "xglm"} and set(chosen.values()) == {EAGER, SDPA}
 
 
 def test_gemmas_attention_has_its_cap(tmp_path: Path) -> None:

@@ -44,13 +44,19 @@ FOREIGN: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2Config", {**_FEW, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 24}),
     "gemma3_text": ("Gemma3TextConfig", {**_FEW, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 24}),
     "gpt_oss": ("GptOssConfig", {**_EXPERTS, "num_local_experts": 4, "head_dim": 8, "sliding_window": 24}),
+    "gpt_neo": (
+        "GPTNeoConfig",
+        {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]], "window_size": 24},
+    ),
     "mistral": ("MistralConfig", {**_FEW, "sliding_window": 24}),
     "mixtral": ("MixtralConfig", {**_EXPERTS, "num_local_experts": 4}),
+    "mpt": ("MptConfig", {"d_model": 32, "n_heads": 4, "n_layers": 2}),
     "olmo2": ("Olmo2Config", _FEW),
     "opt": ("OPTConfig", {"ffn_dim": 64, "word_embed_proj_dim": 32}),
     "phi3": ("Phi3Config", _FEW),
     "qwen3": ("Qwen3Config", {**_FEW, "head_dim": 16}),
     "qwen3_moe": ("Qwen3MoeConfig", {**_EXPERTS, "num_experts": 4, "moe_intermediate_size": 16, "head_dim": 8}),
+    "xglm": ("XGLMConfig", {"d_model": 32, "attention_heads": 4, "num_layers": 2, "ffn_dim": 64}),
 }
 
 

@@ -375,8 +375,8 @@ def model_overrides(model_path: str, trust_remote_code: bool) -> dict[str, Any]:
     changed: dict[str, Any] = {name: 0.0 for name in plain if "dropout" in name or name.endswith("pdrop")}
     changed["attn_implementation"] = causal_models.attention(config, trust_remote_code)
     changed["pad_token_id"] = plain.get("pad_token_id")
-    if "num_key_value_heads" not in plain:  # of GPT-2 and GPT-NeoX, for example; verl reads it of every model
-        changed["num_key_value_heads"] = plain.get("num_attention_heads", plain.get("n_head"))
+    if plain.get("num_key_value_heads") is None:  # of GPT-2 and GPT-NeoX, for example; verl reads it of every model
+        changed["num_key_value_heads"] = config.num_attention_heads  # by whatever name config.json has it
     # verl has no head for GPT2LMHeadModel
     if not any("ForCausalLM" in name for name in plain.get("architectures") or ()):
         changed["architectures"] = ["ForCausalLM"]

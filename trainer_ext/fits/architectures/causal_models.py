@@ -157,6 +157,8 @@ def check(config: Any) -> None:
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model_class is not None:
         _check_class(model_class)
+    if not hasattr(config, "num_attention_heads"):  # of BLT, whose models are several
+        raise unusable(f"{what}whose configuration names no number of attention heads", _OTHER)
 
 
 def _check_class(model_class: Any) -> None:
