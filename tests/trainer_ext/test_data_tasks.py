@@ -124,7 +124,8 @@ ROWS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             '{"prompt": [{"role": "human", "content": "a"}], "answer": "b"}',
             '{"prompt": [{"role": "assistant", "content": "a"}], "answer": "b"}',
             '{"prompt": "a", "answer": "b"}\n{"prompt": "é"}'.encode("latin-1"), '{"prompt": "é"}'.encode("utf-16"),
-            '{"prompt": "\\ud800", "answer": "b"}', b"\xef\xbb\xbf{}",
+            '{"prompt": "\\ud800", "answer": "b"}', b"\xef\xbb\xbf{}", '{"prompt": "a", "answer": NaN}',
+            '{"prompt": "a", "answer": [1e999]}',
         ))
     },
     "file, no table": ("file", {"a.parquet": "PA"}, {}),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trainer_ext.backends.in_process.initial_model import character_tokenizer
 from trainer_ext.methods.health import Health, not_finite
-from trainer_ext.scoring import artifacts, tasks
+from trainer_ext.scoring import artifacts, rewards, tasks
 from trainer_ext.scoring.artifacts import build_once
 from trainer_ext.scoring.tasks import expression, gsm8k, sorting
 
@@ -40,6 +40,21 @@ def test_sorting_rewards_only_the_whole_answer():
 )
 def test_gsm8k_compares_the_last_number(text, reward):
     assert gsm8k.compute_score("gsm8k", text, "1234") == reward
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("0.5", ".5"), ("-0.5", "it is -.5"), ("5", "right.5"), ("3", "version 1.2.3"), ("1.5", "$1.50"), ("12", "12%"),
+        ("0.00001", "1e-05"), ("10000000000000000", "1E+16"), ("x = 6.02e23.", "602e21"), ("5", "5 e"), ("5", "5.0"),
+        ("2", "1e9999999999, 2"), ("3", "(2,3)"), ("3", "(12,345, 3)"), ("3.5", "[1,2.5,3.5]"), ("2345", "1,2345"),
+        ("1234567.5", "$1,234,567.50"), ("100000", "1,00,000"), ("-7", "x = \N{MINUS SIGN}7"), ("7", "10-3=7"),
+        ("4", "3/4"), ("9" * 400, "9" * 400),
+    ],
+)  # fmt: skip
+def test_the_last_number_is_read_as_it_is_written(text, number):
+    assert rewards.function("last_number")("own", f"so {text}", number) == 1
+    assert rewards.function("last_number")("own", f"so {text}1", number) == 0
 
 
 @pytest.mark.parametrize("name", ["expression", "sorting"])

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cache
 from numbers import Real
 from pathlib import Path
@@ -45,7 +46,9 @@ SCORE = "score"
 _LARGEST = 3.4028234663852886e38  # of float32
 ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
-_NUMBER = re.compile(r"(?<!\d)-?\d[\d,]*(?:\.\d+)?")
+_NUMBER = re.compile(  # commas part thousands, or as in India hundreds above one thousand
+    r"(?<!\d)-?(?:(?:\d{1,3}(?:,\d{2,3}){0,9},\d{3}(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+)(?:[eE][-+]?\d{1,9}(?!\d))?"
+)
 _SHOWN = 200  # characters of a prompt or a response in an error
 _LATE = signal.SIGVTALRM  # no alarm of a function's own, as math-verify sets, is this one
 _AGAIN_S = 0.5  # between looks at the time, and interruptions of a function that catches the first one
@@ -355,8 +358,8 @@ def _import(name: str, spec: str) -> ModuleType:
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text, without commas; None: it has no number."""
-    numbers = _NUMBER.findall(text)
+    """The last number of a text, without commas, as Decimal reads it; None: it has no number."""
+    numbers = _NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
     return numbers[-1].replace(",", "") if numbers else None
 
 
@@ -364,7 +367,7 @@ def last_number(text: str) -> str | None:
 def same_last_number(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:
     """1.0 when the last number of the response equals that of the answer, else 0.0."""
     number, right = last_number(solution_str), last_number(ground_truth)
-    return float(number is not None and right is not None and float(number) == float(right))
+    return float(number is not None and right is not None and Decimal(number) == Decimal(right))
 
 
 @reward("exact_match")

@@ -86,9 +86,9 @@ def _messages(value: Any, where: str) -> tuple[str | None, Sequence[Mapping[str,
 
 
 def _text(value: Any, where: str, key: str) -> str:
-    """An answer as text; lists and mappings as JSON."""
+    """An answer as text; lists and mappings as JSON, which has no infinite number and no NaN."""
     try:
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    except TypeError as error:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
         rule = f"the column of task.{key} has text, or what JSON can hold; this is {value!r:.100}"
         raise bad_row(where, rule, "write the column as text") from error
