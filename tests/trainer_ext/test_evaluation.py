@@ -25,8 +25,12 @@ from trainer_ext.train import Preempted, train
 SHARES = {"validation": 0.1, "test": 0.2}
 QUICK = [*SHORT, *FEW_PROMPTS, "trainer.eval_every=2"]
 ROWS = st.lists(
-    st.builds(Row, st.text("ab ", max_size=4), st.just("x"), st.none() | st.sampled_from(SPLITS)), max_size=20
-)
+    st.builds(
+        Row, st.text("ab ", max_size=4), st.just("x"), st.none() | st.sampled_from(SPLITS),
+        system=st.sampled_from(["", "s"]),
+    ),
+    max_size=20,
+)  # fmt: skip
 
 
 def where(divided: dict[str, list[Row]]) -> dict[str, str]:

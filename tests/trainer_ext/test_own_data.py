@@ -10,18 +10,21 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
 from tests.trainer_ext.conftest import jsonl, refusal, section, train_twin
-from tests.trainer_ext.twins import problems
+from tests.trainer_ext.twins import problems, tokenizer_of
 from trainer_ext.application.preflight import check_task
+from trainer_ext.backends.in_process.prompts import Prompts
 from trainer_ext.scoring import rewards, tasks
 from trainer_ext.scoring.tasks import Row, file
 
 SECTION = section("file")
 SHARES = {"validation": 0.0, "test": 0.0}
+VERL = SimpleNamespace(data=SimpleNamespace(max_prompt_length=99))
 REWARDS = """
 from helper_of_rewards import bonus
 
@@ -58,6 +61,34 @@ def test_a_test_file_is_the_test_split(tmp_path):
     divided = tasks.rows_by_split(section, {"validation": 0.2, "test": 0.2})
     assert {row.prompt for row in divided["test"]} == {"20?", "3?"}
     assert "3?" not in {row.prompt for row in divided["train"]}
+
+
+def test_prompts_with_another_message_of_the_system_are_others(tmp_path):
+    """All of the test file are reported, and none with their text is trained on. With one message for all, or the
+    task's, the order is that without any."""
+
+    def asked(test, **more):
+        lines = [{"prompt": p if s is None else [{"role": "system", "content": s}, user(p)]} for p, s in test]
+        section = {**SECTION, "train_path": train, "test_path": jsonl(tmp_path / "b.jsonl", *lines), "answer": None}
+        config = {"task": {**section, "reward": "exact_match", **more}, "trainer": {"split": SHARES}, "verl": VERL}
+        prompts = Prompts(config, tmp_path / "cache", tokenizer_of("qwen2"), seed=0)
+        assert {row.messages[-1]["content"] for row in prompts._rows} == {"9?"}
+        return prompts.of_split(tasks.TEST, 99)
+
+    def user(prompt):
+        return {"role": "user", "content": prompt}
+
+    train = jsonl(tmp_path / "a.jsonl", *({"prompt": [user(f"{n}?")]} for n in (0, 9)))
+    several = [(f"{n}?", system) for n in range(4) for system in ("French", "German", "")]
+    found = asked(several, system_prompt="Be short.")
+    told = [(row.messages[-1]["content"], row.messages[0]["content"]) for row in found]
+    assert sorted(told) == sorted(several) and len({row.text for row in found}) == 12
+    assert [prompt for prompt, _ in told[::3]] == [prompt for prompt, _ in told[1::3]]
+    alone = [row.text for row in asked([(f"{n}?", None) for n in range(4)])]
+    assert [row.text for row in asked([(f"{n}?", None) for n in range(4)], system_prompt="Be short.")] == alone
+    of_one = asked([(f"{n}?", "French") for n in range(4)], system_prompt="Be short.")
+    assert [row.text for row in of_one] == [f"French\n{text}" for text in alone]
+    assert [row.text for row in asked([(f"{n}?", "Be short.") for n in range(4)], system_prompt="Be short.")] == alone
 
 
 @pytest.mark.parametrize(

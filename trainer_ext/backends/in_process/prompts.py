@@ -20,8 +20,8 @@ from trainer_ext.scoring.scores.evaluation import JUDGED, Answer
 
 
 class Prompt(NamedTuple):
-    """A prompt's token ids, what its answer is checked against, the text of its messages, verl's `extra_info`, and the
-    messages."""
+    """A prompt's token ids, what its answer is checked against, the text of its messages but for task.system_prompt,
+    verl's `extra_info`, and the messages."""
 
     tokens: list[int]
     ground_truth: str
@@ -43,6 +43,7 @@ class Prompts:
         """
         self._folder = tasks.prepare(config["task"], config["trainer"]["split"], cache)
         self._tokenizer, self._max_length = tokenizer, int(config["verl"].data.max_prompt_length)
+        self._given = {"role": "system", "content": config["task"].get("system_prompt")}
         self._encoded: dict[str, list[int]] = {}
         self._rows = self._read(tasks.TRAIN)
         self._seed = seed
@@ -64,8 +65,8 @@ class Prompts:
             if whole not in self._encoded:
                 self._encoded[whole] = tokens_of(self._tokenizer, messages)
             if len(self._encoded[whole]) <= self._max_length:
-                text, info = tasks.text_of(messages), row["extra_info"]
-                rows.append(Prompt(self._encoded[whole], truth, text, info, messages))
+                text = "\n".join(message["content"] for message in messages if message != self._given)
+                rows.append(Prompt(self._encoded[whole], truth, text, row["extra_info"], messages))
         if not listed and split != tasks.TRAIN:
             raise tasks.empty(split, {})
         if not rows:
@@ -93,7 +94,7 @@ class Prompts:
         ValueError: the split has no prompt, or none that is short enough.
         """
         rows = {row.text: row for row in (self._rows if split == tasks.TRAIN else self._read(split))}
-        return [rows[text] for text in sorted(rows, key=tasks.digest)[:size]]
+        return sorted(rows.values(), key=lambda row: tasks.order(row.messages))[:size]
 
     def of_evaluations(self, size: int, for_judges: int = 0) -> list[tuple[str, Prompt]]:
         """At most `size` prompts of each split, with their splits, for an evaluation, and so many test prompts for

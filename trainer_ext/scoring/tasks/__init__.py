@@ -71,7 +71,7 @@ class Row:
 
     @property
     def text(self) -> str:
-        """The messages but for the system's, by which prompts are told apart."""
+        """The messages but for the system's, by which rows are divided."""
         return text_of(self.messages) if self.before else self.prompt
 
 
@@ -104,8 +104,14 @@ def files(section: Mapping[str, Any]) -> list[Path]:
 
 
 def text_of(messages: Iterable[Mapping[str, str]]) -> str:
-    """The text of messages but for the system's, by which prompts are told apart."""
+    """The text of messages but for the system's."""
     return "\n".join(message["content"] for message in messages if message["role"] != "system")
+
+
+def order(messages: Sequence[Mapping[str, str]]) -> tuple[str, str]:
+    """By which prompts are told apart and put in order: hashes of their text, and of the system's message, if any."""
+    system = "".join(f"\0 {message['content']}" for message in messages if message["role"] == "system")
+    return digest(text_of(messages)), digest(system)
 
 
 def reward(section: Mapping[str, Any]) -> Callable[..., Any] | rewards.Together:
@@ -128,7 +134,7 @@ def scorer(section: Mapping[str, Any]) -> rewards.Scorer:
 
 
 def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[Row]]:
-    """Rows by split. Equal prompts are in one split, whatever their order; white space makes no difference.
+    """Rows by split. Equal texts are in one split, whatever their order, their white space and the system's message.
 
     shares: of `validation` and `test` (trainer.split). A row without a split goes where the hash of its prompt falls,
     so that further rows move no other. A split that the rows bring themselves gets no others; of a prompt that they put
@@ -149,14 +155,16 @@ def divide(rows: Iterable[Row], shares: Mapping[str, float]) -> dict[str, list[R
         by_hash = TEST if place < bounds[TEST] else VALIDATION if place < bounds[TEST] + bounds[VALIDATION] else TRAIN
         of_prompt[hashed] = max(row.split or by_hash, of_prompt.get(hashed, TRAIN), key=SPLITS.index)
     divided: dict[str, list[Row]] = {name: [] for name in SPLITS}
+    held = {order(row.messages) for row, hashed in zip(rows, hashes, strict=True) if row.split == of_prompt[hashed]}
     for row, hashed in zip(rows, hashes, strict=True):
-        divided[of_prompt[hashed]].append(row)
+        if bounds.get(split := of_prompt[hashed], 1.0) or order(row.messages) in held:
+            divided[split].append(row)
     return {name: own if name == TRAIN else distinct(own) for name, own in divided.items()}
 
 
 def distinct(rows: Sequence[Row]) -> list[Row]:
     """The first row of each prompt, in the order of the prompts' hashes."""
-    first = {digest(row.text): row for row in reversed(rows)}
+    first = {order(row.messages): row for row in reversed(rows)}
     return [first[hashed] for hashed in sorted(first)]
 
 
