@@ -253,7 +253,7 @@ def metrics(folder: Path) -> Iterator[Mapping[str, Any]]:
 
 def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:
     """What is compared of a run, by step and name; of a done run also what it has left, as of the step `end`."""
-    from launcher.worker.certified import CHECKPOINT, TRACE, digests, is_log, timeless
+    from launcher.worker.certified import CHECKPOINT, TRACE, compared, digests, is_log
 
     found: dict[tuple[int, str], list[Any]] = defaultdict(list)
     for line in files.json_lines(folder / TRACE):
@@ -268,7 +268,7 @@ def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:
     for step in evaluations.paths(folder):
         found[step, "evaluations"].append(evaluations.read(folder, step))
     if read_state(folder).state == RunState.DONE:
-        found[end, "summary"].append(timeless(read_summary(folder)))
+        found[end, "summary"].append(compared(folder / "summary.json", multirun_of(folder).name.encode()))
         for name, digest in digests(folder / "job").items():
             if not is_log(folder / "job" / name):
                 found[end, name].append(digest)

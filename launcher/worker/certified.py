@@ -25,7 +25,7 @@ import yaml
 from launcher import files
 from launcher.config.identity import content_hash
 from launcher.nodes import ONE, Nodes
-from launcher.run.folder import checkpoints_folder, multirun_of, read_object
+from launcher.run.folder import multirun_of, read_object
 from launcher.run.lifecycle import Heartbeat
 from launcher.worker import pickled
 from launcher.worker.attempt import Attempt, Lines
@@ -120,8 +120,7 @@ class CertifiedAttempt(Attempt):
         self._reached("after", step)
 
     def trace(self, step: int, read: Mapping[str, Any], save: Callable[[Path], None]) -> None:
-        checkpoints_folder(self.folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=checkpoints_folder(self.folder)) as aside:
+        with tempfile.TemporaryDirectory(prefix=files.ASIDE, dir=self.folder) as aside:
             save(Path(aside))
             made = digests(Path(aside), self._contents, "state")
         seen = {key: value if key == DATA else content_hash(json.dumps(value)) for key, value in read.items()}
@@ -141,13 +140,14 @@ def _announced(save: Callable[..., Any], path: str) -> Callable[..., Any]:
 
 
 def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None) -> dict[str, str]:
-    """The digest of each kind of file below a folder of a run: of those with a word of `contents` in their paths, and
-    of others, `rest`; None: each is a kind of its own."""
+    """The digest of each kind of file below a folder in that of a run: of those with a word of `contents` in their
+    paths, and of others, `rest`; None: each is a kind of its own."""
     made: dict[str, str] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name, whole = str(path.relative_to(folder)), _compared(path, folder.parents[2])
+        name, own = str(path.relative_to(folder)), multirun_of(folder.parent).name.encode()
+        whole = compared(path, own)
         kind = next((word for word in contents if word in name), rest or name)
-        digest = pickled.digest(path, whole) or hashlib.sha256(whole).hexdigest()
+        digest = pickled.digest(path, whole, own) or hashlib.sha256(whole).hexdigest()
         made[kind] = content_hash(f"{made.get(kind)} {name} {digest}")
     return made
 
@@ -160,13 +160,13 @@ def is_log(path: Path) -> bool:
     return bool(_LOGS.search(str(path)) or (path.suffix in _TABLES and any(map(_STEPS.search, columns))))
 
 
-def _compared(path: Path, own: Path) -> bytes:
-    """The bytes of a file, unpacked, without the path `own` of its repetition; of _VALUES without times and order."""
+def compared(path: Path, own: bytes) -> bytes:
+    """The bytes of a file, unpacked, without the name `own` of its repetition; of _VALUES without times and order."""
     whole, name = path.read_bytes(), path.name
     with suppress(Exception):  # it has another format than its name says
         if name.endswith(".gz"):
             whole, name = gzip.decompress(whole), path.stem
-        whole = whole.replace(bytes(own), b"-" * len(bytes(own)))  # as long, as a pickle has the lengths of its texts
+        whole = whole.replace(own, b"-" * len(own))  # as long, as a pickle has the lengths of its texts
         if values := _VALUES.get(Path(name).suffix):
             return json.dumps(timeless(values(whole)), default=str, sort_keys=True).encode()
     return whole

@@ -19,16 +19,18 @@ from typing import Any
 _STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1))
 #: Whose items are in no order; protocol 2, which torch.save takes, has Python 2's name of the module.
 _SETS = tuple(f"{module}.{name}" for module in ("builtins", "__builtin__") for name in ("set", "frozenset"))
-_CLOCK_ENDS = ("time", "elapsed", "duration", "second", "seconds", "sec", "fps", "sps")
+_CLOCKS = re.compile(
+    r"(time(stamp)?|elapsed|duration|seconds?|sec|fps|sps|clock|\b(.*_)?(date|(start|finish|end|creat)ed_at))(?![a-z])"
+)
 
 
 def clocked(name: str) -> bool:
     """Whether a metric depends on a clock, by the ends of its words: time, train_runtime, samples_per_second."""
-    return any(word.endswith(_CLOCK_ENDS) for word in re.findall("[a-z]+", name.lower()))
+    return _CLOCKS.search(name.lower()) is not None
 
 
-def digest(path: Path, whole: bytes) -> str | None:
-    """The digest of what a file with these bytes holds; None: it is no pickle, and no file of torch.save."""
+def digest(path: Path, whole: bytes, own: bytes = b"") -> str | None:
+    """The digest of what a file holds, in an archive without the name `own`; None: no pickle, no file of torch.save."""
     try:
         if whole.startswith(_STARTS):
             return _digest(list(_loads(whole)), {})
@@ -41,7 +43,7 @@ def digest(path: Path, whole: bytes) -> str | None:
                     kind, of, key, *rest = given
                     return kind, of, archive.read(f"{folder}data/{key}"), rest
 
-                return _digest(list(_loads(archive.read(pickled), storage)), {})
+                return _digest(list(_loads(archive.read(pickled).replace(own, b"-" * len(own)), storage)), {})
     except Exception:  # whatever the bytes of another format make of the parser
         pass
     return None
@@ -92,8 +94,8 @@ def _loads(whole: bytes, storage: Callable[[tuple[Any, ...]], Any] | None = None
 
 
 def _is_time(key: object, value: object) -> bool:
-    """Whether an item of a dict depends on a clock: a number, and no weights of a time embedding."""
-    return isinstance(key, str) and isinstance(value, int | float) and clocked(key)
+    """Whether an item of a dict depends on a clock: a number or a text, and no weights of a time embedding."""
+    return isinstance(key, str) and isinstance(value, int | float | str) and clocked(key)
 
 
 def _digest(value: Any, known: dict[int, tuple[Any, str]]) -> str:

@@ -154,10 +154,23 @@ def test_nothing_that_a_pickle_names_is_called(tmp_path: Path) -> None:
 
 def written(value: Any, name: str) -> bytes:
     """A table with these columns, or its values in the format of the name."""
+@pytest.mark.parametrize("protocol", [2, 5, None])
+def test_the_folder_of_a_repetition_does_not_count(tmp_path: Path, protocol: int | None) -> None:
+    def digest(of: str, weight: float = 1.0) -> dict[str, str]:
+        job = tmp_path / of / "runs" / "id" / "job"
+        job.mkdir(parents=True, exist_ok=True)
+        value = {"weight": weight, "best": str(job / "best.pt"), "place": job, "line": f"see {job}".encode()}
+        (job / "state").write_bytes(saved(value, protocol))
+        return digests(job)
+
+    assert digest("tmp_one") == digest("tmp_two") != digest("tmp_two", 2.0)
+
+
     if name.endswith(".csv"):
         rows = csv.writer(text := io.StringIO(), delimiter=value.get("_", ","))
         rows.writerows([[key for key in value if key != "_"], [one for key, one in value.items() if key != "_"]])
         return text.getvalue().encode()
+    assert digest(timestamp="1 May") == digest(timestamp="2 May")
     if name.endswith(".safetensors"):
         header = json.dumps({"__metadata__": {key: str(one) for key, one in value.items()}}).encode()
         return len(header).to_bytes(8, "little") + header + b"data"
