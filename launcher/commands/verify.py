@@ -276,11 +276,17 @@ def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:
 
 
 def _differences(then: Path, now: Path) -> Iterator[Difference]:
+    from launcher.worker.certified import step_lines
+
     end, last = (max((row["step"] for row in metrics(folder)), default=-1) for folder in (then, now))
     end = max(end, 0)
     old, new, state = records(then, end), records(now, end), read_state(now)
     if state.state != RunState.DONE:
         yield Difference(min(last + 1, end), "end", f"it ended as {state.state} ({state.message})")
+    logged, lines = (step_lines(folder / "job") for folder in (then, now))
+    for step, name in (lines - logged).keys() & logged:  # a resumed program may begin its log anew
+        detail = f"{name} has {lines[step, name]} lines of this step in place of {logged[step, name]}"
+        yield Difference(step, "log", detail)
     for step, what in old.keys() | new:
         before, after = old.get((step, what), []), new.get((step, what), [])
         if what != "metrics" and (step, "metrics") in old.keys() - new:

@@ -168,6 +168,20 @@ def compared(path: Path, own: bytes) -> bytes:
             whole, name = gzip.decompress(whole), path.stem
         whole = whole.replace(own, b"-" * len(own))  # as long, as a pickle has the lengths of its texts
         if values := _VALUES.get(Path(name).suffix):
+def step_lines(job: Path) -> Counter[tuple[int, str]]:
+    """How many lines of each step the tables of a job have that are logs, by step and file."""
+    found = Counter[tuple[int, str]]()
+    for path in (path for path in job.rglob("*") if path.suffix in _TABLES and path.is_file() and is_log(path)):
+        with suppress(Exception):  # it has another format than its name says
+            table = _rows(path.read_bytes()) if path.suffix == ".csv" else [[]]
+            for row in files.json_lines(path) or [dict(zip(table[0], cells, strict=False)) for cells in table[1:]]:
+                named = [key for key in row if _STEPS.search(key) and not key.startswith("#")]
+                step = row.get(min(named, key=lambda key: "step" not in key.lower(), default=""))
+                if (number := str(step).removesuffix(".0")).isdecimal():
+                    found[int(number), str(path.relative_to(job))] += 1
+    return found
+
+
             return json.dumps(timeless(values(whole)), default=str, sort_keys=True).encode()
     return whole
 
