@@ -13,6 +13,8 @@ after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
 import random
 import shlex
@@ -22,6 +24,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
@@ -120,9 +124,9 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         print(*last_lines(log, _LOG_LINES), sep="\n", file=sys.stderr)
         print(f"error: the undisturbed run ended as {state.state}: {state.message}", file=sys.stderr)
         return None
-    [(first, *_)], results, rng = repeat(frozen, workers), list[dict[str, Any]](), random.Random(seed)
-    trains, named = _trains(first), {*_writes(alone)}
-    rows = list(metrics(first))[-1:]  # unlike `alone`, it did not make what runs share: its time is that of others
+    [(first, *_)], results, rng = again(workers), list[dict[str, Any]](), random.Random(seed)
+    trains, named = _trains(first), {line for _, line, _ in _writes(alone)}
+    finals = [_finals(first)]  # unlike `alone`, it did not make what runs share: its time is that of others
 
     def compare(how: str, done: Sequence[tuple[Path, int, int]], undisturbed: bool = False) -> None:
         nonlocal trains
@@ -131,7 +135,7 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
             results.append({"how": how, "difference": found and {**found._asdict(), "text": str(found)}})
             print(f"{len(results)}: {how}: {found or 'equal'}", file=sys.stderr, flush=True)
             if undisturbed:
-                rows.extend(list(metrics(folder))[-1:])
+                finals.append(_finals(folder))
                 trains = min(trains, _trains(folder), key=itemgetter(1))
             shutil.rmtree(multirun_of(folder))
 
@@ -166,8 +170,8 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         fix = "write it below rlsweep.context().folder, or if it is a cache, repeat the command"
         print(f"error: {shared}: a repetition has read what another one has written. Fix: {fix}", file=sys.stderr)
         return None
-    common = [key for key in (rows[0] if rows[1:] else ()) if all(isinstance(row.get(key), float) for row in rows)]
-    spread = {key: statistics.stdev(row[key] for row in rows) for key in common}
+    common = [key for key in finals[0] if all(key in each for each in finals)]
+    spread = {key: statistics.stdev(each[key] for each in finals) for key in common}
     return {
         "run": first.name,
         "equal": sum(result["difference"] is None for result in results),
@@ -201,6 +205,17 @@ def _shared(frozen: Path, results: Sequence[Mapping[str, Any]]) -> str | None:
 def _trains(folder: Path) -> tuple[float, float]:
     """When a done run began and ended its training, in seconds after its start."""
     state, summary, returned = read_state(folder), read_summary(folder), returned_path(folder)
+def _finals(folder: Path) -> dict[str, float]:
+    """The mean of each metric over the last tenth of the steps, as a report compares it; of one that is not logged
+    there, its last value."""
+    rows, found = list(metrics(folder)), defaultdict[str, dict[int, float]](dict)
+    for row in rows:
+        for key in (key for key in row if type(row[key]) in (int, float) and math.isfinite(row[key])):
+            found[key][row["step"]] = row[key]
+    late = {key: [one for step, one in of.items() if step > 0.9 * rows[-1]["step"]] for key, of in found.items()}
+    return {key: statistics.fmean(late[key] or [*of.values()][-1:]) for key, of in found.items()}
+
+
     ended = returned.stat().st_mtime if returned.exists() else state.finished or 0.0
     end = ended - (state.started or 0.0)
     return max(0.0, end - summary.get("wall_seconds", summary.get("train_seconds", end))), end
@@ -290,7 +305,7 @@ def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:
         if result["difference"]:
             yield f"not equal, {result['how']}: {result['difference']['text']}"
     for metric, value in certificate["spread"].items():
-        yield f"the standard deviation of the last {metric} between undisturbed repetitions is {value:.3g}"
+        yield f"the standard deviation of the final {metric} between undisturbed repetitions is {value:.3g}"
     yield "killed at {edges_killed} of {edges} edges, else at random moments (seed {seed})".format(**certificate)
     yield "{kills_in_steps} of {kills} kills came after a logged step".format(**certificate)
     yield f"compared: {', '.join(certificate['compared'])}"

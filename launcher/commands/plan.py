@@ -138,7 +138,7 @@ def by_group(experiment: Experiment) -> dict[str, list[str]]:
 
 
 def _spread(planned: Plan, experiment: Experiment) -> float:
-    """What the experiment's certificate says of the last value of its primary metric; 0: nothing."""
+    """What the experiment's certificate says of the final value of its primary metric; 0: nothing."""
     path = planned.multirun / experiment.name / certify.NAME
     metric = (experiment.analysis.get("primary") or {}).get("metric")
     try:

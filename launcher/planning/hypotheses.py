@@ -69,7 +69,7 @@ def findable(experiment: Experiment, spread: float = 0.0) -> str | None:
     """What true difference in the primary measure the seeds can find; None without a comparison, or if the seeds cannot
     decide it at all, which `warnings` says. It loads SciPy.
 
-    spread: the standard deviation of the measure between repetitions of one run, less than which runs never differ.
+    spread: the standard deviation of the metric's final value between repetitions of one run.
     """
     asked = _asked(experiment)
     if not is_judged(asked.summary) or undecidable_primary(experiment) is not None:
@@ -82,7 +82,7 @@ def findable(experiment: Experiment, spread: float = 0.0) -> str | None:
     more = precheck.findable(asked, dict.fromkeys(experiment.seeds_of(), range(count)), experiment.baseline)
     if more is not None and more.effect is not None and asked.sequential is None and not asked.select:
         text += f". {count} seeds would detect {more.effect:.2g} sd"
-    if spread:
+    if spread and (asked.summary, asked.axis) == ("final", "steps"):
         least = power.effect * spread * (2**0.5 if power.paired else 1.0)  # a difference has the noise of two runs
         text += f". Repetitions of one run differ by {spread:.2g}, so that none below {least:.2g} is detected"
     return f"{text}. ({_unit(power)})"
