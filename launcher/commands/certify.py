@@ -7,7 +7,7 @@ One run of the plan is done undisturbed. Then it is done again: alone, two at a 
 and resumed some times in a repetition: around its checkpoints, at the boundaries of its epochs and at random moments.
 Each repetition is compared with the first run. certificate.json and certificate.txt are written to the experiment's
 folder. Exit codes: 0 all are equal, 2 an invalid plan, and nothing was run, 3 not equal, 4 it could not be done; 130
-after Ctrl-C.
+after Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -44,7 +45,8 @@ from launcher.project import EXIT_FINE, ONE_THREAD, ROOT
 from launcher.run import catalog, lifecycle
 from launcher.run.folder import attempt_folder, metrics_path, multirun_of, read_config, read_summary, returned_path
 from launcher.run.launch_record import Launch
-from launcher.run.lifecycle import RESUMABLE, RunState, read_state
+from launcher.run.lifecycle import RESUMABLE, RunState, read_state, write_state
+from launcher.worker import process as worker_process
 
 if TYPE_CHECKING:
     from launcher.schedulers.local.pool import Pool
@@ -55,10 +57,11 @@ EXIT_DIFFERENT, EXIT_NOT_DONE = 3, 4
 _IN_A_ROW = 5  # kills in a repetition
 _ATTEMPTS, _DRAWS = 3, 5
 _LOG_LINES = 30  # of a run that failed
+_LEAST_S, _TIMES = 60.0, 10  # how long an attempt may take: so many times as long as the undisturbed run, or this
 _WORDS = {
     **{at: f"killed {at} the checkpoint of step {{}}" for at in ("before", "during", "after")},
     **{"logged": "killed after step {}", "stop": "stopped after step {}", "moment": "killed after {:.2f} s"},
-    "written": "killed at write {0[1]} to {0[0]}",
+    "written": "killed at write {0[2]} to {0[1]} after {0[0]}",
 }
 
 
@@ -70,14 +73,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """JSON: the certificate: run, equal, of, kills, kills_in_steps, results, spread, compared, not_compared, edges,
-    edges_killed, seed."""
+    """JSON: the certificate: run, equal, of, kills, killed, kills_in_steps, results, spread, compared,
+    not_compared, edges, edges_killed, seed."""
     from launcher.application import KEY, shape
     from launcher.schedulers.local import pool
 
     if given.kills < 1:
         raise Usage(f"--kills = {given.kills}: must be 1 or more")
-    with tempfile.TemporaryDirectory(prefix="rlsweep-certify-") as scratch, ExitStack() as started:
+    ending = tuple(one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN)
+    with ExitStack() as started:
+        started.enter_context(worker_process.handling(ending, signal.default_int_handler))  # as Ctrl-C
+        scratch = started.enter_context(tempfile.TemporaryDirectory(prefix="rlsweep-certify-"))
         planned, workers = Path(scratch, "planned"), None
         place = _plan(given.overrides, planned)
         frozen = catalog.find_run(planned, given.run or catalog.read_plan(planned, place.name)["runs"][0]["id"])
@@ -118,7 +124,9 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
     """Do all repetitions of a frozen run; None: the undisturbed one is not done, or they read each other's files."""
     from launcher.worker.certified import digests, is_log
 
+    began = time.monotonic()
     [(alone, *_)] = repeat(frozen, workers)
+    again = partial(repeat, frozen, limit=max(_LEAST_S, _TIMES * (time.monotonic() - began)))
     if (state := read_state(alone)).state != RunState.DONE:
         log = attempt_folder(alone, state.attempt) / "stderr.log"  # it goes with the temporary folder
         print(*last_lines(log, _LOG_LINES), sep="\n", file=sys.stderr)
@@ -140,26 +148,20 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
             shutil.rmtree(multirun_of(folder))
 
     compare("alone", [(alone, 0, 0)], undisturbed=True)
-    compare("two at a time", repeat(frozen, workers, together=2), undisturbed=True)
-    compare("with two threads", repeat(frozen, None, more=dict.fromkeys(ONE_THREAD, "2")), undisturbed=True)
-    edges, writes = _edges(first, named), _writes(first)
-    waiting = sorted(rng.sample(edges, min(len(edges), kills - kills // 4)), key=lambda edge: edge[1])
-    killed = in_steps = edges_killed = missed = 0
+    compare("two at a time", again(workers, together=2), undisturbed=True)
+    compare("with two threads", again(None, more=dict.fromkeys(ONE_THREAD, "2")), undisturbed=True)
+    edges = _edges(first, named)
+    waiting = sorted(rng.sample(edges, min(len(edges), kills - kills // 4)), key=itemgetter(0))
+    killed = in_steps = edges_killed = disturbed = missed = 0
     while not (shared := _shared(frozen, results)) and killed < kills and missed < _DRAWS:
-        ends = list[tuple[str, Any]]()
-        for edge in list(waiting):
-            if len(ends) < _IN_A_ROW and (not ends or edge[1] > ends[-1][1]):  # what a resumed run comes to
-                ends.append(edge)
-                waiting.remove(edge)
-        at_edges = len(ends)
-        if at_edges and ends[0][0] == "written":  # each attempt counts anew
-            pairs = pairwise([0, *(number for _, number in ends)])
-            ends = [("written", (writes[b], writes[a : b + 1].count(writes[b]))) for a, b in pairs]
-        free = min(_IN_A_ROW - at_edges, kills - killed - at_edges - len(waiting))
+        taken = [next(group) for _, group in groupby(waiting, itemgetter(0))][:_IN_A_ROW]
+        at_edges, ends = len(taken), [end for _, end in taken]
+        free = min(_IN_A_ROW - at_edges, kills - killed - len(waiting))
         ends += [("moment", rng.uniform(*trains) * 0.9**missed) for _ in range(free)]  # if runs are faster now
-        done = repeat(frozen, workers, ends)
-        [(_, ended, late)] = done
+        [(_, ended, late)] = done = again(workers, ends)
         killed, in_steps, edges_killed = killed + ended, in_steps + late, edges_killed + min(ended, at_edges)
+        disturbed += ended > 0
+        waiting = [edge for edge in waiting if edge not in taken[: max(ended, 1)]]  # others are a first kill later
         reached = ended >= max(at_edges, 1)
         words = [_WORDS[at].format(step) for at, step in ends[: ended if reached else ended + 1]]
         missed = 0 if ended or at_edges else missed + 1
@@ -177,6 +179,7 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         "equal": sum(result["difference"] is None for result in results),
         "of": len(results),
         "kills": killed,
+        "killed": disturbed,
         "kills_in_steps": in_steps,
         "results": results,
         "spread": {key: value for key, value in spread.items() if value},
@@ -202,9 +205,6 @@ def _shared(frozen: Path, results: Sequence[Mapping[str, Any]]) -> str | None:
     return None
 
 
-def _trains(folder: Path) -> tuple[float, float]:
-    """When a done run began and ended its training, in seconds after its start."""
-    state, summary, returned = read_state(folder), read_summary(folder), returned_path(folder)
 def _finals(folder: Path) -> dict[str, float]:
     """The mean of each metric over the last tenth of the steps, as a report compares it; of one that is not logged
     there, its last value."""
@@ -216,6 +216,9 @@ def _finals(folder: Path) -> dict[str, float]:
     return {key: statistics.fmean(late[key] or [*of.values()][-1:]) for key, of in found.items()}
 
 
+def _trains(folder: Path) -> tuple[float, float]:
+    """When a done run began and ended its training, in seconds after its start."""
+    state, summary, returned = read_state(folder), read_summary(folder), returned_path(folder)
     ended = returned.stat().st_mtime if returned.exists() else state.finished or 0.0
     end = ended - (state.started or 0.0)
     return max(0.0, end - summary.get("wall_seconds", summary.get("train_seconds", end))), end
@@ -227,15 +230,16 @@ def repeat(
     ends: Sequence[tuple[str, Any]] = (),
     together: int = 1,
     more: Mapping[str, str] = MappingProxyType({}),
+    limit: float = math.inf,
 ) -> list[tuple[Path, int, int]]:
-    """Do a frozen run to its end, each time in a new folder; these, how many attempts at each were ended, and how many
-    of these had logged a step.
+    """Do a frozen run to its end, each time in a new folder; these, how many attempts at each were ended where `ends`
+    says, and how many of these had logged a step.
 
     workers: None: each attempt is a process, with `more` in its environment; ends: where the first ones end, as
-    certified.CertifiedAttempt reads it; together: how many are done at a time.
+    certified.CertifiedAttempt reads it; together: how many are done at a time; limit: the seconds of an attempt.
     """
     from launcher.application import application
-    from launcher.worker.certified import ASKED
+    from launcher.worker.certified import ASKED, REACHED
 
     scratch, contents = multirun_of(frozen).parent.resolve(), application(read_config(frozen)).contents
     folders = [prepare(frozen, Path(tempfile.mkdtemp(dir=scratch))) for _ in range(together)]
@@ -243,64 +247,75 @@ def repeat(
     for folder in folders:
         (multirun_of(folder) / "cache").symlink_to(scratch / "cache")
         files.write_json(multirun_of(folder) / ASKED, {"contents": contents, "ends": ends})
-    ended, logged, left = dict.fromkeys(folders, 0), {folder: set[int]() for folder in folders}, folders
+    ended, logged = dict.fromkeys(folders, 0), {folder: set[int]() for folder in folders}
     for attempt in range(1, len(ends) + _ATTEMPTS + 1):
-        _attempt(workers, left, more)
-        left = [folder for folder in left if lifecycle.present_state(folder) in RESUMABLE]
+        left = [folder for folder in folders if lifecycle.present_state(folder) in RESUMABLE]
+        _attempt(workers, left, more, until := time.monotonic() + limit)
         for folder in left:
-            ended[folder] += attempt <= len(ends)
+            ended[folder] += (reached := (attempt_folder(folder, attempt) / REACHED).exists())
+            if not reached and time.monotonic() > until and lifecycle.present_state(folder) in RESUMABLE:
+                message = f"it did not end within {limit:.0f} s"
+                write_state(folder, read_state(folder).replace(state=RunState.FAILED, message=message))
             logged[folder] |= {row["attempt"] for row in files.json_lines(metrics_path(folder))}
     for folder, count in ended.items():  # of a program, whose logs are read when the next attempt begins
         logged[folder] |= {n for n in range(1, count + 1) if metrics_path(attempt_folder(folder, n)).exists()}
     return [(folder, count, len(logged[folder] & {*range(1, count + 1)})) for folder, count in ended.items()]
 
 
-def _attempt(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, str]) -> None:
-    """Make an attempt at each, and wait for their ends."""
+def _attempt(workers: Pool | None, folders: Sequence[Path], more: Mapping[str, str], until: float) -> None:
+    """Make an attempt at each, and wait for their ends; after `until` they are killed."""
     if workers is not None:
         for folder in folders:
             workers.submit(folder)
         left = len(folders)
         while left:
             left -= len(workers.poll(1.0))
+            if time.monotonic() > until:
+                workers.cancel(kill=True)
         return
     environment, command = {**os.environ, **ONE_THREAD, **more}, [sys.executable, "-m", "launcher.worker"]
     options: dict[str, Any] = {"cwd": ROOT, "env": environment, "start_new_session": True}
+    options["preexec_fn"] = partial(worker_process.prepare, signal.SIGKILL)  # nobody needs what they would save
     started = [subprocess.Popen([*command, str(folder)], **options) for folder in folders]
     try:
         for process in started:
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(until - time.monotonic())
     finally:
         for process in started:
             with suppress(ProcessLookupError):  # after Ctrl-C itself, and always what it has started
                 os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
-def _edges(folder: Path, named: Container[str]) -> list[tuple[str, float]]:
+def _edges(folder: Path, named: Container[str]) -> list[tuple[float, tuple[str, Any]]]:
     """Where a run is killed: around its checkpoints, and before rows of the data come again; a program when it writes
-    its files with the names that they always have, or after the steps that it logs if there are none."""
+    its files with the names that they always have, and before it first logs a step after that; or after the steps that
+    it logs if there are none. Each with a number: an attempt that resumes before one comes to those of higher ones."""
     from launcher.worker.certified import CHECKPOINT, DATA, TRACE
 
-    edges, seen = list[tuple[str, float]](), set[Any]()
+    edges, seen = list[tuple[float, tuple[str, Any]]](), set[Any]()
     for line in files.json_lines(folder / TRACE):
-        edges += [(at, line["step"]) for at in ("before", "during", "after") if CHECKPOINT in line]
+        edges += [(line["step"], (at, line["step"])) for at in ("before", "during", "after") if CHECKPOINT in line]
         if not seen.isdisjoint(line.get(DATA, ())):
-            edges += [("logged", line["step"] - 1), ("stop", line["step"] - 1)]
+            edges += [(line["step"] - 1, (at, line["step"] - 1)) for at in ("logged", "stop")]
             seen.clear()
         seen.update(line.get(DATA, ()))
-    edges = edges or [("written", number) for number, path in enumerate(_writes(folder)) if path in named]
-    return edges or [("logged", row["step"]) for row in metrics(folder)]
+    writes = dict.fromkeys((after, line, number) for after, line, number in _writes(folder) if line in named)
+    numbers = {after: number for number, after in enumerate(dict.fromkeys(after for after, *_ in writes))}
+    edges = edges or [(numbers[write[0]], ("written", [*write])) for write in writes]
+    return edges or [(row["step"], ("logged", row["step"])) for row in metrics(folder)]
 
 
-def _writes(folder: Path) -> list[str]:
-    """The paths to which a program has written, in order."""
+def _writes(folder: Path) -> list[tuple[str, str, int]]:
+    """What a program has written, as certified.WRITES has it."""
     from launcher.worker.certified import WRITES
 
-    return (folder / WRITES).read_text(encoding="utf-8").splitlines()
+    return [*map(json.loads, (folder / WRITES).read_text(encoding="utf-8").splitlines())]
 
 
 def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:
-    yield "run {run}: bit-equal in {equal} of {of} repetitions, with {kills} kills".format(**certificate)
+    yield "run {run}: bit-equal in {equal} of {of} repetitions, with {kills} kills in {killed}".format(**certificate)
     for result in certificate["results"]:
         if result["difference"]:
             yield f"not equal, {result['how']}: {result['difference']['text']}"

@@ -25,7 +25,7 @@ import yaml
 from launcher import files
 from launcher.config.identity import content_hash
 from launcher.nodes import ONE, Nodes
-from launcher.run.folder import multirun_of, read_object
+from launcher.run.folder import attempt_folder, multirun_of, read_object
 from launcher.run.lifecycle import Heartbeat
 from launcher.worker import pickled
 from launcher.worker.attempt import Attempt, Lines
@@ -34,8 +34,10 @@ from launcher.worker.pickled import clocked
 ASKED, TRACE = "certify.json", "trace.jsonl"
 #: A file with a line for each time that a program has opened a file of its job to write it, has made a folder there, or
 #: has renamed something: the path in the job's folder; and with another, after which EMPTIED follows, where opening it
-#: empties it. Logs do not count.
-WRITES, EMPTIED = "writes", ", emptied"
+#: empties it. Files that are logs do not count. When it then logs a step, LOGGED and the step. Each stands in a list:
+#: what was logged last, or START; the line; and how often it has come after that.
+WRITES, EMPTIED, LOGGED, START = "writes", ", emptied", "the log of step ", "the start"
+REACHED = "reached"  # a file of an attempt that has come to the end that was asked for
 #: Beside the folders of all repetitions, a line for each file elsewhere, not of _SYSTEMS, that a program has opened:
 #: the repetition, `by`, the `path`, and whether it `writes` it.
 OUTSIDE, _SYSTEMS = "outside.jsonl", "^/(dev|proc|sys)/|/(__pycache__|[.]cache|[.]config|[.]git|ray|lib/python3[^/]*)/"
@@ -56,7 +58,7 @@ class CertifiedAttempt(Attempt):
 
     at: `before`, `during` (it has its files, but not its name) or `after` the checkpoint of the step, `logged` (its
     line is written), or the `moment` after so many seconds, with SIGKILL; `stop`, which is as `logged`, with SIGTERM.
-    `written`, which has a line of WRITES and a number instead of a step: before a program's write of this number.
+    `written`, which has a list of WRITES instead of a step: before that.
     """
 
     def __init__(self, folder: Path, attempt: int, heartbeat: Heartbeat, nodes: Nodes = ONE) -> None:
@@ -65,18 +67,20 @@ class CertifiedAttempt(Attempt):
         self._contents, ends = asked["contents"], asked["ends"]
         self._end = tuple(ends[attempt - 1]) if attempt <= len(ends) else ("", 0)
         self._trace = Lines(folder / TRACE)
-        self._job, self._process, self._writes = f"{folder.resolve() / 'job'}/", os.getpid(), Counter[str]()
+        self._job, self._process = f"{folder.resolve() / 'job'}/", os.getpid()
+        self._after, self._writes = START, Counter[str]()
         self._unheard, self._read, scratch = dict(_SAVES), set[str](), multirun_of(folder).parent.resolve()
         self._outside, self._passed = Lines(scratch / OUTSIDE), re.compile(f"{re.escape(str(scratch))}/|{_SYSTEMS}")
         (folder / WRITES).write_bytes(b"")
         sys.addaudithook(self._audited)
         if self._end[0] == "moment":
-            killer = threading.Timer(self._end[1], os.kill, (os.getpid(), signal.SIGKILL))
+            killer = threading.Timer(self._end[1], self._reached, self._end)
             killer.daemon = True
             killer.start()
 
-    def _reached(self, at: str, step: int | list[Any]) -> None:
+    def _reached(self, at: str, step: float | list[Any]) -> None:
         if self._end == (at, step):
+            (attempt_folder(self.folder, self.attempt) / REACHED).touch()
             os.kill(os.getpid(), signal.SIGTERM if at == "stop" else signal.SIGKILL)
 
     def _audited(self, event: str, given: tuple[Any, ...]) -> None:
@@ -99,13 +103,17 @@ class CertifiedAttempt(Attempt):
     def _written(self, path: str, empties: bool) -> None:
         for name in (path, path + EMPTIED)[: 1 + empties]:
             self._writes[name] += 1
-            if name != path and self._end == ("written", [name, self._writes[name]]):
+            here = [self._after, name, self._writes[name]]
+            if name != path and self._end == ("written", here):
                 os.truncate(self._job + path, 0) if os.path.exists(self._job + path) else os.mknod(self._job + path)
-            self._reached("written", [name, self._writes[name]])
+            self._reached("written", here)
             with open(self.folder / WRITES, "a", encoding="utf-8") as counted:
-                counted.write(f"{name}\n")
+                counted.write(f"{json.dumps(here)}\n")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        if self._writes:
+            self._written(f"{LOGGED}{step}", empties=False)
+        self._after, self._writes = f"{LOGGED}{step}", Counter()
         super().log(step, metrics)
         self._reached("logged", step)
         self._reached("stop", step)
@@ -160,14 +168,6 @@ def is_log(path: Path) -> bool:
     return bool(_LOGS.search(str(path)) or (path.suffix in _TABLES and any(map(_STEPS.search, columns))))
 
 
-def compared(path: Path, own: bytes) -> bytes:
-    """The bytes of a file, unpacked, without the name `own` of its repetition; of _VALUES without times and order."""
-    whole, name = path.read_bytes(), path.name
-    with suppress(Exception):  # it has another format than its name says
-        if name.endswith(".gz"):
-            whole, name = gzip.decompress(whole), path.stem
-        whole = whole.replace(own, b"-" * len(own))  # as long, as a pickle has the lengths of its texts
-        if values := _VALUES.get(Path(name).suffix):
 def step_lines(job: Path) -> Counter[tuple[int, str]]:
     """How many lines of each step the tables of a job have that are logs, by step and file."""
     found = Counter[tuple[int, str]]()
@@ -182,6 +182,14 @@ def step_lines(job: Path) -> Counter[tuple[int, str]]:
     return found
 
 
+def compared(path: Path, own: bytes) -> bytes:
+    """The bytes of a file, unpacked, without the name `own` of its repetition; of _VALUES without times and order."""
+    whole, name = path.read_bytes(), path.name
+    with suppress(Exception):  # it has another format than its name says
+        if name.endswith(".gz"):
+            whole, name = gzip.decompress(whole), path.stem
+        whole = whole.replace(own, b"-" * len(own))  # as long, as a pickle has the lengths of its texts
+        if values := _VALUES.get(Path(name).suffix):
             return json.dumps(timeless(values(whole)), default=str, sort_keys=True).encode()
     return whole
 

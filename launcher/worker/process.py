@@ -34,7 +34,7 @@ def start(folder: Path, record: Path, nodes: int = 1, devices: int | None = None
     environment = {**ONE_THREAD, **os.environ}
     if devices == 0:
         environment["CUDA_VISIBLE_DEVICES"] = NO_DEVICES
-    return subprocess.Popen(command, cwd=ROOT, env=environment, preexec_fn=_prepare)
+    return subprocess.Popen(command, cwd=ROOT, env=environment, preexec_fn=prepare)
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def in_one_process(function: Callable[..., Result]) -> Callable[..., Result]:
     return _call_in_one_process
 
 
-def _prepare() -> None:
+def prepare(when_orphaned: signal.Signals = signal.SIGTERM) -> None:
     """In the worker process, before it starts. SLURM sends its early warning, SIGUSR2, to all processes of a job."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, when_orphaned)
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)

@@ -10,6 +10,9 @@ import json
 import os
 import pickle
 import re
+import shutil
+import signal
+import subprocess
 import sys
 import textwrap
 from collections import Counter, OrderedDict
@@ -26,15 +29,16 @@ from launcher.commands import certify
 from launcher.commands.verify import first_difference, metrics
 from launcher.config import identity
 from launcher.run import lifecycle
-from launcher.run.folder import FORMAT, multirun_of, run_folder
+from launcher.run.folder import FORMAT, attempt_folder, multirun_of, run_folder
 from launcher.run.lifecycle import RunState, read_state, write_state
 from launcher.worker import certified, pickled
-from launcher.worker.attempt import Lines
+from launcher.worker.attempt import Attempt, Lines
 from launcher.worker.certified import digests
 from launcher.worker.hydra_app import NAME
 from tests.launcher.certifiable import BUG, BUGS, STEPS, Certifiable
 from tests.launcher.conftest import ROOT
 from tests.launcher.test_hydra_sweep import command
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -77,8 +81,32 @@ def test_a_sound_trainer_is_equal_wherever_it_is_killed(frozen: Path) -> None:
     certificate = certify._certificate(frozen, None, kills=12, seed=1)
     assert certificate is not None and certificate["equal"] == certificate["of"], certificate["results"]
     assert certificate["kills"] == 12 >= certificate["kills_in_steps"] >= 9 and 4 + 3 <= reached(certificate) < 4 + 12
+    assert certificate["killed"] == reached(certificate) - 4  # without those where no moment came before the end
     assert certificate["edges"] == 4 * 3 + 2 * 2 and certificate["edges_killed"] == 9 and not certificate["spread"]
     assert {"data order", "prompts", "random state", "optimizer", "average"} < {*certificate["compared"]}
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_an_attempt_that_does_not_end_in_time_is_killed_and_is_a_difference(
+    frozen: Path, reference: Path, warm: bool
+) -> None:
+    class Workers:
+        left = 0
+
+        def submit(self, folder: Path) -> None:
+            self.left += 1
+
+        def poll(self, timeout: float) -> list[int]:
+            return [0] * (not self.left)
+
+        def cancel(self, kill: bool) -> None:
+            self.left -= kill
+
+    workers: Any = Workers() if warm else None
+    [(folder, was_ended, _)] = certify.repeat(frozen, workers, [("after", 4)], limit=0.01)
+    found = first_difference(reference, folder)
+    assert found is not None and found.what == "end" and was_ended == 0
+    assert found.detail == "it ended as failed (it did not end within 0 s)"
 
 
 def saved(value: Any, protocol: int | None) -> bytes:
@@ -126,10 +154,23 @@ def test_a_checkpoint_is_compared_by_its_values_and_not_by_which_of_them_are_one
         assert digest(state | {key: other}) != digest(state), key
 
 
+@pytest.mark.parametrize("protocol", [2, 5, None])
+def test_the_folder_of_a_repetition_does_not_count(tmp_path: Path, protocol: int | None) -> None:
+    def digest(of: str, weight: float = 1.0) -> dict[str, str]:
+        job = tmp_path / of / "runs" / "id" / "job"
+        job.mkdir(parents=True, exist_ok=True)
+        value = {"weight": weight, "best": str(job / "best.pt"), "place": job, "line": f"see {job}".encode()}
+        (job / "state").write_bytes(saved(value, protocol))
+        return digests(job)
+
+    assert digest("tmp_one") == digest("tmp_two") != digest("tmp_two", 2.0)
+
+
 def test_a_time_in_a_pickle_does_not_count_but_weights_of_a_time_do(tmp_path: Path) -> None:
     def digest(**state: Any) -> str | None:
         return pickled.digest(tmp_path, pickle.dumps(state))
 
+    assert digest(timestamp="1 May") == digest(timestamp="2 May")
     assert digest(step=1, train_time=1.5) == digest(step=1, train_time=2.5) != digest(step=2, train_time=1.5)
     weights = {"time_embedding.weight": np.zeros(2)}
     assert digest(**weights) != digest(**{"time_embedding.weight": np.ones(2)})
@@ -154,23 +195,10 @@ def test_nothing_that_a_pickle_names_is_called(tmp_path: Path) -> None:
 
 def written(value: Any, name: str) -> bytes:
     """A table with these columns, or its values in the format of the name."""
-@pytest.mark.parametrize("protocol", [2, 5, None])
-def test_the_folder_of_a_repetition_does_not_count(tmp_path: Path, protocol: int | None) -> None:
-    def digest(of: str, weight: float = 1.0) -> dict[str, str]:
-        job = tmp_path / of / "runs" / "id" / "job"
-        job.mkdir(parents=True, exist_ok=True)
-        value = {"weight": weight, "best": str(job / "best.pt"), "place": job, "line": f"see {job}".encode()}
-        (job / "state").write_bytes(saved(value, protocol))
-        return digests(job)
-
-    assert digest("tmp_one") == digest("tmp_two") != digest("tmp_two", 2.0)
-
-
     if name.endswith(".csv"):
         rows = csv.writer(text := io.StringIO(), delimiter=value.get("_", ","))
         rows.writerows([[key for key in value if key != "_"], [one for key, one in value.items() if key != "_"]])
         return text.getvalue().encode()
-    assert digest(timestamp="1 May") == digest(timestamp="2 May")
     if name.endswith(".safetensors"):
         header = json.dumps({"__metadata__": {key: str(one) for key, one in value.items()}}).encode()
         return len(header).to_bytes(8, "little") + header + b"data"
@@ -240,12 +268,57 @@ def test_only_the_clocks_of_its_application_are_left_out(tmp_path: Path, applica
     assert [*found] == ["step", "loss", *left]
 
 
+@pytest.mark.parametrize(
+    ("name", "clocked"),
+    [
+        *((name, True) for name in ("timestamp", "wall_clock", "perf/date", "finished_at", "datetime", "fitTime")),
+        *(
+            (name, False)
+            for name in ("update", "beta", "items", "timesteps", "precision_at_5", "secondary", "candidate")
+        ),
+    ],
+)
+def test_names_of_times(name: str, clocked: bool) -> None:
+    assert pickled.clocked(name) == clocked
+
+
+def test_the_final_value_of_a_metric_is_what_a_report_compares(tmp_path: Path) -> None:
+    files.write_atomic(tmp_path / "config.yaml", files.dump_yaml({"format": FORMAT, KEY: name()}))
+    lines = [{"step": step, "attempt": 1, "loss": step / 2, "count": step, "on": True} for step in range(1, 21)]
+    lines[7]["eval"], lines[11]["eval"] = 0.5, 0.25
+    files.write_atomic(tmp_path / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    finals = certify._finals(tmp_path)
+    assert (finals["loss"], finals["count"], finals["eval"], "on" in finals) == (9.75, 19.5, 0.25, False)
+
+
+@pytest.mark.parametrize("log", ["log.jsonl", "log.csv"])
+def test_lines_that_a_log_has_twice_are_a_difference(tmp_path: Path, log: str) -> None:
+    def run(of: str, *steps: Any) -> Path:
+        job = tmp_path / of / "runs" / "id" / "job"
+        job.mkdir(parents=True)
+        write_state(job.parent, lifecycle.created("id"))
+        files.write_atomic(job.parent / "config.yaml", files.dump_yaml({"format": FORMAT, KEY: name()}))
+        lines = [f'{{"step": {step}, "x": 1}}' if log.endswith("l") else f"1,{step}" for step in steps]
+        (job / log).write_text("\n".join([*([] if log.endswith("l") else ["x,step"]), *lines, "torn"]))
+        (job / "monitor.csv").write_text(f'#{{"t_start": {of[-1]}}}\nr,l\n1,{of[-1]}\n')
+        (job / "empty.csv").touch()
+        return job.parent
+
+    then, twice = run("r1", 1, 2, 2, 3), run("r2", 1, 2, 2, 2, 3)
+    found = first_difference(then, twice, ("log",))
+    assert found is not None and str(found).endswith(f"first in the log: {log} has 3 lines of this step in place of 2")
+    assert found.step == 2
+    for other in (run("r3", 1, 2, 2, 3), run("r4", 3)):  # a log that was begun anew
+        assert first_difference(then, other, ("log",)) is None
+
+
 def listening(folder: Path) -> certified.CertifiedAttempt:
     """An attempt whose job is in a folder, and that no audit hook tells of files."""
     (folder / "job").mkdir(parents=True)
     attempt = certified.CertifiedAttempt.__new__(certified.CertifiedAttempt)
     attempt.folder, attempt._end, attempt._unheard, attempt._read = folder, ("", 0), dict(certified._SAVES), set()
-    attempt._job, attempt._process, attempt._writes = f"{folder.resolve()}/job/", os.getpid(), Counter()
+    attempt._job, attempt._process = f"{folder.resolve()}/job/", os.getpid()
+    attempt._after, attempt._writes = certified.START, Counter()
     attempt._outside = Lines(multirun_of(folder).parent / certified.OUTSIDE)
     attempt._passed = re.compile(f"{re.escape(str(multirun_of(folder).parent))}/|{certified._SYSTEMS}")
     return attempt
@@ -285,6 +358,62 @@ def test_a_renamed_file_is_written_and_a_file_that_is_not_there_is_not_read(tmp_
     assert lines == [{"by": "1", "path": str(tmp_path / "checkpoint"), "writes": True}]
 
 
+class Killed(BaseException):
+    """An attempt was."""
+
+
+@pytest.mark.parametrize("logs", [False, True])
+def test_a_resumed_program_is_killed_at_the_edge_that_was_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: bool
+) -> None:
+    here, kept, logged = [""], {"step": 0}, list[int]()
+
+    def kill(*given: Any) -> None:
+        raise Killed
+
+    def act(attempt: certified.CertifiedAttempt, what: str, event: str, *given: Any) -> None:
+        here[0] = what
+        attempt._audited(event, given)
+
+    def attempt(of: str, end: tuple[str, Any] = ("", 0)) -> str | None:
+        """Resume at the step that is kept, save each second step, and end as is asked; before what it was killed."""
+        if not (folder := tmp_path / of / "runs" / "id").exists():
+            listening(folder)
+            kept["step"] = 0
+        shutil.rmtree(folder / "job")
+        made, job = listening(folder), folder / "job"
+        made._end, made.attempt = end, 1
+        attempt_folder(folder, 1).mkdir(parents=True, exist_ok=True)
+        (folder / certified.WRITES).write_bytes(b"")
+        try:
+            for step in range(kept["step"] + 1, 7):
+                here[0] = f"log {step}"
+                if logs:
+                    made.log(step, {})
+                if step % 2 == 0:
+                    act(made, f"draft {step}", "open", str(job / "draft"), None, os.O_WRONLY | os.O_TRUNC)
+                    act(made, f"name {step}", "os.rename", str(job / "draft"), str(job / "kept"), -1, -1)
+                    kept["step"] = step
+        except Killed:
+            return here[0]
+        return None
+
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(Attempt, "log", lambda self, step, metrics: logged.append(step))
+    attempt("first")
+    first = tmp_path / "first" / "runs" / "id"
+    edges = certify._edges(first, {line for _, line, _ in certify._writes(first)})
+    before = {number: attempt(f"of {number}", end) for number, (_, end) in enumerate(edges)}
+    saves = [f"{what} {step}" for step in (2, 4, 6) for what in ("draft", "draft", "name")]
+    assert Counter(before.values()) == Counter(saves + (["log 3", "log 5"] if logs else []))
+    pairs = [(a, b) for a in before for b in before if edges[a][0] < edges[b][0]]
+    assert (len(pairs) > 20) == logs  # without its steps, nothing tells to where a program has come back
+    for a, b in pairs:
+        assert [attempt(f"{a} {b}", edges[number][1]) for number in (a, b)] == [before[a], before[b]]
+    logged.clear()
+    assert not logs or (attempt("log", edges[3][1]), logged) == ("log 3", [1, 2])  # nor is its line written
+
+
 def test_files_that_are_opened_in_cpp_or_rust_are_edges_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
@@ -307,12 +436,12 @@ def test_files_that_are_opened_in_cpp_or_rust_are_edges_too(tmp_path: Path, monk
     save_file({"x": np.ones(1)}, tmp_path / "job" / "d.safetensors")
     assert torch.load(tmp_path / "job" / "b.pt") == {"x": 1}
     names = ["a.pt", "b.pt", "c.safetensors", "c.safetensors", "d.safetensors"]
-    lines = (tmp_path / certified.WRITES).read_text().splitlines()
+    lines = [line for _, line, _ in certify._writes(tmp_path)]
     assert lines == [line for name in names for line in (name, f"{name}, emptied")]
 
 
 PROGRAM = """
-    import json, random, time
+    import json, os, random, time
     from pathlib import Path
     import hydra, rlsweep
     from hydra.core.config_store import ConfigStore
@@ -327,6 +456,9 @@ PROGRAM = """
         if kept.exists():
             made = json.loads(kept.read_text())
             made["momentum"] *= config.bug != "momentum"
+        if config.bug == "waits":
+            Path("pid").write_text(str(os.getpid()))
+            time.sleep(600)
         generator = random.Random(None if config.bug == "seed" else config.seed)
         noise = [generator.random() for _ in range(config.steps)]
         for step in range(made["step"] + 1, config.steps + 1):
@@ -348,16 +480,16 @@ PROGRAM = """
 @pytest.mark.parametrize(
     ("bug", "code", "said"),
     [
-        ("", 0, "bit-equal in 5 of 5 repetitions, with 2 kills"),
+        ("", 0, "bit-equal in 5 of 5 repetitions, with 2 kills in 1"),
         ("momentum", 3, "from step"),
         ("in place", 3, "first in the end: it ended as failed (JSONDecodeError"),
-        ("seed", 3, "the standard deviation of the last reward between undisturbed repetitions is"),
+        ("seed", 3, "the standard deviation of the final reward between undisturbed repetitions is"),
         ("raises", 4, "the undisturbed run ended as failed: ValueError: it cannot train"),
     ],
 )
 def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: int, said: str) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
-    words = ["--kills", "2", "--seed", "9", "python", "train.py", f"bug={bug}"]
+    words = ["--kills", "2", "--seed", "42", "python", "train.py", f"bug={bug}"]
     output = command(tmp_path, "certify", *words, code=code)
     assert said in output, output
     made = {path.name for path in tmp_path.iterdir()} - {"train.py", "__pycache__"}
@@ -368,11 +500,25 @@ def test_a_program_of_hydra_gets_a_certificate(tmp_path: Path, bug: str, code: i
     certificate = json.loads(place.read_text())
     assert certificate["compared"] == ["checkpoint.json", "metrics", "summary"]
     assert "train.log" in certificate["not_compared"] and "not compared: .hydra/config.yaml, " in output
-    assert certificate["edges"] == 4 * 3  # in each step a draft, the draft when it is empty, and its name
-    assert "killed at write 3 to " in certificate["results"][4]["how"]
-    killed = (5, 2) if bug != "in place" else (6, 1)  # an empty checkpoint ends the run
+    assert certificate["edges"] == 4 * 3 + 3  # in each step a draft, the draft when it is empty, its name; then a log
+    assert "killed at write 1 to " in certificate["results"][4]["how"]
+    killed = (5, 2) if bug != "in place" else (6, 2)  # an empty checkpoint ends the run
     assert (reached(certificate), certificate["edges_killed"]) == killed
     assert place.with_suffix(".txt").read_text().splitlines()[0] in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_certification_that_was_ended(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
+    (tmp_path / "tmp").mkdir()
+    program, words = str(Path(sys.executable).with_name("rlsweep")), ["certify", "python", "train.py", "bug=waits"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    process = subprocess.Popen([program, *words], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    pid = until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    process.send_signal(number)
+    assert process.wait() == (130 if number == signal.SIGTERM else -number)
+    until(lambda: lifecycle.process_start(int(pid)) is None)
+    assert number == signal.SIGKILL or not [*(tmp_path / "tmp").iterdir()]
 
 
 SILENT = """
@@ -445,6 +591,8 @@ def test_plan_says_what_the_spread_of_repetitions_hides(tmp_path: Path, capsys: 
     (effect,) = re.findall(r"differences in eval/reward_mean \(\w+\) of ([\d.]+) sd", said)
     (least,) = re.findall(r"Repetitions of one run differ by 0\.01, so that none below ([\d.]+) is detected", said)
     assert float(least) == pytest.approx(float(effect) * 0.01 * 2**0.5, rel=0.05)
+    assert launcher.main([*words, "analysis.primary.summary=auc"]) == 0
+    assert "Repetitions" not in capsys.readouterr().out
     for damaged in ('{"spread": ', "{}", '{"spread": []}'):
         (tmp_path / "quickstart" / certify.NAME).write_text(damaged)
         assert launcher.main(words) == 2
