@@ -84,7 +84,7 @@ def write(
     files["index.html"] = partial(page, report)
     if report.responses:
         files[_RESPONSES] = to_csv(report.responses).encode()
-    former = written(out) | {_RESPONSES}
+    former = written(out) | {_RESPONSES, "results.parquet"}  # older versions wrote the latter
     write_all(out, files)
     for name in sorted(former - set(files)):  # what an earlier plan had and this one has not
         (out / name).unlink(missing_ok=True)

@@ -34,7 +34,7 @@ from launcher.run.lifecycle import RunState
 CHOICES = "code_choices.jsonl"
 GONE = "gone"
 _DIGITS = 16
-_NOT_COMPUTING = ("launcher", "analysis")
+_NOT_COMPUTING = ("launcher", "analysis", "hydra_plugins")
 _NAMED = 4
 
 
@@ -79,7 +79,7 @@ def digest_of(value: Any) -> str:
 
 
 def computes(name: str) -> bool:
-    """Whether what a record names may change a result. Modules of `launcher` and `analysis` do not."""
+    """Whether what a record names may change a result. Modules that plan, launch and report do not."""
     return name.split("/")[0] not in _NOT_COMPUTING
 
 

@@ -76,9 +76,10 @@ def test_report_of_a_grid_has_its_tables_and_figures(make_sweep: MakeSweep, unre
     assert "difference to C0 (GRPO)" in rows[0]["y_name"]
     main = (folder / "report" / "figures" / "effects.csv").read_text()
     assert '"kl = on, mean over seeds"' in main and '"kl = on, seed 2"' in main
+    (folder / "report" / "results.parquet").write_text("of an older version")
     shutil.rmtree(folder.parent / "runs")  # no result at all: no grid, and what it wrote is gone
     assert 'id="grid"' not in write(folder).index.read_text()
-    assert not (folder / "report" / "figures" / "effects.svg").exists()
+    assert not any((folder / "report" / name).exists() for name in ("figures/effects.svg", "results.parquet"))
 
 
 def test_no_grid_has_no_figure(make_sweep: MakeSweep) -> None:

@@ -72,11 +72,12 @@ def test_a_file_that_is_not_python_counts_by_its_bytes(tmp_path):
 
 
 HEALTH = "trainer_ext/methods/health.py"
+LAUNCHING = ("launcher/text.py", "hydra_plugins/rlsweep/__init__.py")
 
 
 def record(multirun, libraries=None, **changed):
     """A record of the present code with other hashes for some of its modules; its id."""
-    now = {name: code.hashes(ROOT / name) for name in (HEALTH, "trainer_ext/metrics.py", "launcher/text.py")}
+    now = {name: code.hashes(ROOT / name) for name in (HEALTH, "trainer_ext/metrics.py", *LAUNCHING)}
     both = [{name: changed.get(name, hashes[place]) for name, hashes in now.items()} for place in (0, 1)]
     return code.keep(multirun, Code(*both, libraries={**code.versions(), **(libraries or {})}))
 
@@ -84,7 +85,7 @@ def record(multirun, libraries=None, **changed):
 def test_a_record_is_compared_with_the_files_as_they_are_now(tmp_path):
     assert code.changes(code.read(tmp_path, record(tmp_path))) == {}
     # The launcher computes nothing.
-    other = record(tmp_path, **{HEALTH: "0" * 16, "launcher/text.py": "0" * 16})
+    other = record(tmp_path, **dict.fromkeys((HEALTH, *LAUNCHING), "0" * 16))
     assert code.changes(code.read(tmp_path, other)) == {HEALTH: ("0" * 16, code.hashes(ROOT / HEALTH)[1])}
     gone = {"trainer_ext/no_such.py": "1", "no_such_package/x.py": "2"}
     assert code.changes(Code(modules=gone)) == {name: (was, code.GONE) for name, was in gone.items()}
