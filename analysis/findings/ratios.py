@@ -77,7 +77,8 @@ def _of_bounded(contrast: Contrast, budget: float, level: float) -> Interval:
     """The ratio's interval from those of both means of times, at least two each, between 0 and the budget."""
     if not level > 0:
         return 0.0, math.inf
-    above, below = (t_test.outer_interval(times, 0.0, budget, level) for times in (contrast.a, contrast.b))
+    sides = (side.clip(0.0, budget) for side in (contrast.a, contrast.b))  # completed ones of a seed that lacks cells
+    above, below = (t_test.outer_interval(times, 0.0, budget, level) for times in sides)
     if above is None or below is None:
         return 0.0, math.inf
     return above[0] / below[1], above[1] / below[0] if below[0] > 0 else math.inf

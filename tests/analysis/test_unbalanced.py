@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 from analysis.data.normalized import normalized
 from analysis.data.sweep import read_sweep
+from analysis.findings.ratios import of_comparison
 from analysis.findings.study import collapse
+from analysis.findings.verdicts import judge
 from analysis.spec.settings import settings
 from analysis.spec.validation import BadPlan
 from analysis.stats import exact, strata
-from tests.analysis.conftest import UP, MakeSweep, block_of, logging, refusal, studied
+from tests.analysis.conftest import UP, MakeSweep, block_of, logging, refusal, studied, without
 from tests.analysis.test_reports import ASKED, GAPS9, SECTIONS, TASKS9, built, scored
 from tests.wording import Worded
 
@@ -54,6 +57,30 @@ def test_no_task_is_left_out_because_a_seed_lacks_it(make_sweep: MakeSweep) -> N
         own = [np.mean([value(group, seed, TASKS9[place]) for seed in runs_of(group, place)]) for place in tasks]
         assert estimate.mean == pytest.approx(np.mean(own)) and estimate.seeds == tuple(SEEDS)
         assert estimate.interval is not None and estimate.interval[1] - estimate.interval[0] < 2  # tasks are 10 apart
+
+
+@pytest.mark.parametrize("pairing", ["seed", "none"])
+@pytest.mark.parametrize("gone", [("B", 5), ("A", 0)])
+def test_completed_times_outside_of_the_budget_have_an_efficiency(
+    make_sweep: MakeSweep, gone: tuple[str, int], pairing: str
+) -> None:
+    """A run is missing, so the times of its seed are completed, beyond 40 steps in one group or the other."""
+
+    def rises(group: str, seed: int, cell: Any, step: int) -> float:
+        return min({"A": 0.55, "B": 0.9}[group] + 0.02 * seed, step / (40 if cell["task"] == "x" else 48))
+
+    fast = {"claim": "B is as fast", "kind": "ratio", "summary": "efficiency", "group": "B", "metric": UP, "at": 0.6}
+    asked = {**ASKED, "time_to": [{"at": 0.6}], "window": 1, "pairing": pairing}
+    cells = {name: [{"task": "x"}, {"task": "y"}] for name in "AB"}
+    folder = make_sweep(("A", "B"), SEEDS, 40, asked, cells, lines=logging(rises, 40))
+    found = studied(without(folder, f"{gone[0]}-{gone[1]}-1"), hypotheses={"H": {**fast, "at_least": 0.5}})
+    (comparison,) = block_of(found, UP, "time_to").comparisons
+    ratio = of_comparison(comparison, 40, inverse=True)
+    group, baseline = comparison.contrast.a, comparison.contrast.b
+    assert pairing == "none" or not 0 <= min(*group, *baseline) <= max(*group, *baseline) <= 40
+    assert ratio.bound == "at least" and ratio.value == pytest.approx(baseline.mean() / group.mean())
+    assert ratio.interval and 0.5 < ratio.interval[0] < ratio.value and ratio.interval[1] == math.inf
+    assert judge(found.settings.hypotheses[0], found).verdict == "supported"
 
 
 # ---------------------------------------------------------------- reference scores
