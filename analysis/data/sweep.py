@@ -183,7 +183,7 @@ def read_sweep(folder: Path) -> Sweep:
 
     Raises BadPlan when there is no plan, or not one of this format.
     """
-    return sweep_of(folder, _read_plan(folder / "plan.json"))
+    return sweep_of(folder.resolve(), _read_plan(folder / "plan.json"))  # the runs are beside the folder itself
 
 
 def frame(folder: str | PathLike[str]) -> pd.DataFrame:

@@ -76,7 +76,7 @@ def _judge(words: Sequence[str]) -> bool:
 
 
 def _by_model(sweep: Sweep, asked: JudgeSettings, dry_run: bool) -> bool:
-    chosen, name = pairs(sweep, asked), sweep.folder.resolve().name
+    chosen, name = pairs(sweep, asked), sweep.folder.name
     keys, file = unique(chosen.pairs, asked.identity), journal.path(sweep.folder.parent, asked.identity)
     asking.Endpoint(asked)  # BadJudge if there is no key
     print("\n".join(_intent(sweep, chosen, keys, asked, journal.read(file))), flush=True)
@@ -112,7 +112,7 @@ def _intent(
         tokens = f"about {about.input:,} tokens of requests (at most {most.input:,})"
         yield f"To ask: {counted(len(left), 'request')}, {tokens} and at most {most.output:,} of answers."
     if asked.max_tokens_total is not None:
-        used = content.tokens(sweep.folder.resolve().name).all
+        used = content.tokens(sweep.folder.name).all
         yield f"Budget of this experiment: {asked.max_tokens_total:,} tokens; used so far: {used:,}."
 
 

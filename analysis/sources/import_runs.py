@@ -101,8 +101,8 @@ def import_runs(request: ImportRequest) -> Imported:
     Raises BadImport with all problems, before anything is written, and validation.BadPlan where the analysis asks for
     something unknown.
     """
-    request = replace(request, metrics=tuple(map(written, request.metrics)))
     former = _check_into(request.into)
+    request = replace(request, into=request.into.resolve(), metrics=tuple(map(written, request.metrics)))
     multirun, new = request.into.parent, not request.into.parent.exists()
     multirun.mkdir(parents=True, exist_ok=True)
     try:
@@ -227,7 +227,7 @@ def _agree(metric: str, log: _Rows, other: _Rows) -> bool:
 
 def _check_into(into: Path) -> frozenset[str]:
     """The ids of the runs of the import that is there, which this one replaces."""
-    place = into.absolute()
+    place = into.resolve()
     beside = (place.parent / "plan.json", *place.parent.glob("*/state.json"))  # of an experiment, or of runs
     if not can_be_named(place.name) or any(path.exists() for path in beside):
         rule = f"not the folder of an experiment, which is MULTIRUN/NAME; the names {', '.join(RESERVED)} are taken"

@@ -7,8 +7,10 @@ import pandas as pd
 import pytest
 
 import analysis
+from analysis.data.sweep import read_sweep
 from launcher.run.folder import metrics_path, run_folder
 from launcher.run.lifecycle import RunState
+from tests.analysis.conftest import reported
 from tests.launcher.made import METRIC, make_plan, make_run
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "frame.ipynb"
@@ -21,7 +23,7 @@ def experiment(tmp_path: Path) -> Path:
     make_run(tmp_path, "b0", RunState.RUNNING, steps=2, value=0.5)
     make_plan(tmp_path, "study", {"A": ["a0", "a1"], "B": ["b0", "a0"]})
     plan = json.loads((tmp_path / "study" / "plan.json").read_text())
-    plan["groups"] = {"A": {}, "B": {}}
+    plan["groups"] = {"A": {}, "B": {"label": "ppo-b"}}
     plan["runs"][0]["factors"] = {"beta": 0.1}
     (tmp_path / "study" / "plan.json").write_text(json.dumps(plan))
     return tmp_path / "study"
@@ -36,6 +38,17 @@ def test_a_frame_has_a_row_for_each_run_and_step(experiment):
     assert frame[METRIC].count() == 4 + 2 + 4 and frame["own/metric"].dropna().tolist() == [7]
     assert frame.groupby("group")["beta"].nunique().to_dict() == {"A": 1, "B": 0}
     assert set(frame[frame.run == "b0"]["state"]) == {"running"}
+
+
+@pytest.mark.parametrize(("inside", "place"), [("study", "."), ("study/report", ".."), ("elsewhere", "link")])
+def test_a_folder_has_its_runs_by_any_of_its_paths(experiment, monkeypatch, inside, place):
+    for name in ("study/report", "elsewhere"):
+        (experiment.parent / name).mkdir()
+    (experiment.parent / "elsewhere" / "link").symlink_to(experiment)
+    monkeypatch.chdir(experiment.parent / inside)
+    assert analysis.frame(place).equals(analysis.frame(experiment)) and len(analysis.frame(place)) == 10
+    assert reported(Path(place)).printed.splitlines()[:-1] == reported(experiment).printed.splitlines()[:-1]
+    assert read_sweep(Path(place)).place == "multirun/study"
 
 
 def test_a_folder_without_a_plan_is_refused(tmp_path):

@@ -190,7 +190,7 @@ def test_references_and_factors_that_no_run_has_are_refused_before_anything_is_w
 
 
 def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for group, seeds in (("a", range(4)), ("b", range(4, 9))):
         for seed in seeds:
@@ -201,7 +201,9 @@ def test_imported_runs_are_compared_as_samples_unless_pairs_are_declared(
     assert main(["import", *given, "--into", str(tmp_path / "paired" / "own"), "--paired"]) == 0
     assert "* b: no seed in common with the baseline. Leave out --paired" in capsys.readouterr().out
     into = tmp_path / "apart" / "own"
-    assert main(["import", *given, "--into", str(into)]) == 0
+    into.mkdir(parents=True)
+    monkeypatch.chdir(into)
+    assert main(["import", *given, "--into", "."]) == 0
     assert "no seed in common" not in capsys.readouterr().out
     study_of = found(into)[1]
     (comparison,) = study_of.primary.comparisons
