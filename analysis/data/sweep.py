@@ -189,17 +189,18 @@ def read_sweep(folder: Path) -> Sweep:
 def frame(folder: str | PathLike[str]) -> pd.DataFrame:
     """A row for each run and logged step of an experiment, unfinished runs included.
 
-    folder: of the experiment, such as multirun/quickstart. The columns are `run` (its id), `group`, `seed`, `state`, a
-    column for each factor, `step`, and a column for each metric, with NaN where a run did not log it. A run of several
-    groups has its rows in each. Raises BadPlan (a ValueError) if the folder has no plan that can be read.
+    folder: of the experiment, such as multirun/quickstart. The columns are `run` (its id), `group`, `label`, as
+    the report has it, `seed`, `state`, one for each factor, `step`, and one for each metric, with NaN where a run did
+    not log it. A run of several groups has its rows in each. Raises BadPlan (a ValueError) without a plan to read.
     """
     try:
         import pandas as pd
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(missing_extra(error) or error.msg, name=error.name) from error
-    tables = []
-    for run in read_sweep(Path(folder)).runs:
-        about = {"run": run.id, "group": run.group, "seed": run.seed, "state": str(run.state), **dict(run.cell)}
+    tables, sweep = [], read_sweep(Path(folder))
+    for run in sweep.runs:
+        about = {"run": run.id, "group": run.group, "label": sweep.label(run.group), "seed": run.seed}
+        about |= {"state": str(run.state), **dict(run.cell)}
         tables.append(pd.DataFrame({**about, "step": run.curves.steps, **run.curves.values}))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 

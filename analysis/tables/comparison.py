@@ -378,14 +378,14 @@ def runs(study: Study) -> Table:
     entries: list[Entry] = []
     for run in study.sweep.runs:
         record = {
-            "id": run.id, "group": run.group, "seed": run.seed, "factors": wording.factors(run.cell),
-            "state": run.state, "attempt": run.attempt,
+            "id": run.id, "group": run.group, "label": study.sweep.label(run.group), "seed": run.seed,
+            "factors": wording.factors(run.cell), "state": run.state, "attempt": run.attempt,
             "steps": int(run.curves.steps[-1]) if run.curves.steps.size else 0,
             "commit": str(run.provenance.get("commit") or "")[:12]
             + (" + changes" if run.provenance.get("dirty") else ""),
             "folder": run.folder, "remark": remark(run),
         }  # fmt: skip
-        row = [str(value) for value in (record | {"group": study.sweep.label(run.group)}).values()]
+        row = [str(value) for key, value in record.items() if key != "group"]
         entries.append((run.group, row, record))
     columns = ("run", "method", "seed", "factors", "state", "attempt", "steps", "commit", "folder", "remark")
     return table("runs", "The runs", columns, entries)

@@ -34,10 +34,11 @@ def test_a_frame_has_a_row_for_each_run_and_step(experiment):
         log.write('{"step": 3, "attempt": 1, "time": 1e9, "own/metric": 7}\n')
     frame = analysis.frame(experiment)
     assert frame.groupby(["group", "run"])["step"].max().to_dict() == {("A", "a0"): 4, ("B", "b0"): 3, ("B", "a0"): 4}
-    assert list(frame.columns[:6]) == ["run", "group", "seed", "state", "beta", "step"]
+    assert list(frame.columns[:7]) == ["run", "group", "label", "seed", "state", "beta", "step"]
     assert frame[METRIC].count() == 4 + 2 + 4 and frame["own/metric"].dropna().tolist() == [7]
     assert frame.groupby("group")["beta"].nunique().to_dict() == {"A": 1, "B": 0}
     assert set(frame[frame.run == "b0"]["state"]) == {"running"}
+    assert frame.groupby("group")["label"].unique().map(list).to_dict() == {"A": ["A"], "B": ["ppo-b"]}
 
 
 @pytest.mark.parametrize(("inside", "place"), [("study", "."), ("study/report", ".."), ("elsewhere", "link")])
@@ -49,6 +50,7 @@ def test_a_folder_has_its_runs_by_any_of_its_paths(experiment, monkeypatch, insi
     assert analysis.frame(place).equals(analysis.frame(experiment)) and len(analysis.frame(place)) == 10
     assert reported(Path(place)).printed.splitlines()[:-1] == reported(experiment).printed.splitlines()[:-1]
     assert read_sweep(Path(place)).place == "multirun/study"
+    assert {*pd.read_csv(experiment / "report" / "tables" / "runs.csv")["label"]} == {"A", "ppo-b"}
 
 
 def test_a_folder_without_a_plan_is_refused(tmp_path):
