@@ -11,8 +11,9 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -204,13 +205,16 @@ def logarithmic(axes: Axes, direction: str, values: Array) -> bool:
 
 
 def save(sketches: Sequence[Sketch]) -> list[Sketch]:
-    """Lay the drawings out, so that they can be rendered, and return them. A canvas with a layout engine would be laid
-    out again, with another drawing, for every format."""
+    """Lay the drawings out, so that they can be rendered, and return them, each with a name of its own. A canvas with a
+    layout engine would be laid out again, with another drawing, for every format."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+    laid: dict[str, Sketch] = {}  # by the names of their files, which may have no case
     for sketch in sketches:
         ConstrainedLayoutEngine().execute(sketch.canvas)
-    return [*sketches]
+        name = next(name for n in count(1) if (name := sketch.name + f"_{n}" * (n > 1)).casefold() not in laid)
+        laid[name.casefold()] = replace(sketch, name=name)
+    return [*laid.values()]
 
 
 def _marked(match: re.Match[str]) -> str:

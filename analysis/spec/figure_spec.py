@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -10,6 +9,7 @@ from pydantic import AfterValidator, Field, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import CoreSchema
 
 from analysis.spec import registry
+from analysis.spec.cell import key_of
 from analysis.spec.metric_catalog import DISTRIBUTIONS, describe
 from analysis.spec.validation import (
     METRIC_SCHEMA,
@@ -138,8 +138,8 @@ class Picture(Section):
 
     @property
     def name(self) -> str:
-        """The name of the figure's files."""
-        keys = "__".join(re.sub(r"[^A-Za-z0-9]+", "_", key).strip("_") for key in self.metrics)
+        """The name of the figure's files, which several figures may have (canvas.save)."""
+        keys = "__".join(map(key_of, self.metrics))
         return f"{'curve' if self.kind == 'curves' else self.kind}_{keys}"
 
 

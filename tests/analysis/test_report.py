@@ -206,6 +206,21 @@ def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep, unrendered: N
     assert left == {"differences.svg", "curve_analysis_reward_sum_mean.svg", "reach_1.svg"}
 
 
+def test_each_figure_has_files_of_its_own(make_sweep: MakeSweep, unrendered: None) -> None:
+    metrics = ["pass@1", "pass/1", "Pass_1", "奖励", "长度", "pass_1_2"]
+    pair = metrics[:2]
+    asked = {"primary": {"metric": "pass@1"}, "metrics": metrics}
+    asked["figures"] = [{"scatter": pair}, {"scatter": pair, "diagonal": True}]
+    lines = logging(lambda _, seed, __, step: {name: seed + step / n for n, name in enumerate(metrics, 1)})
+    found = reported(make_sweep(("A", "B"), analysis=asked, lines=lines))
+    figures = json.loads((found.report / "report.json").read_bytes())["figures"]
+    curves = ["curve_pass_1", "curve_pass_1_2", "curve_Pass_1_3", "curve_奖励", "curve_长度", "curve_pass_1_2_2"]
+    assert [*figures] == ["differences", *curves, "scatter_pass_1__pass_1", "scatter_pass_1__pass_1_2"]
+    for name, metric in zip(curves, metrics, strict=True):
+        assert f",{metric}," in (found.report / "figures" / f"{name}.csv").read_text().splitlines()[1]
+        assert found.page.count(f'href="figures/{name}.svg"') == found.page.count(f'data-figure="{name}"') == 1
+
+
 @pytest.mark.latex
 @pytest.mark.parametrize("name", ["plain", "pictured"])
 def test_latex_compiles(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
