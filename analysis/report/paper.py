@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 from analysis.report import Report
 from analysis.report.files import write_all
-from analysis.tables.table import Table, latex_escape, to_latex
+from analysis.spec.cell import grouped
+from analysis.tables.table import Table, latex_escape, lines_of, to_latex
 
-_ROWS = 24  # rows of a table that fit on a page
+_LINES = 24  # lines of a table that fit on a page with headings, notes and a row that begins on the page before
 _FLOATS = 8  # floats that LaTeX may collect before it must place them
 
 
@@ -33,12 +35,12 @@ def write_paper(written: Report) -> Path:
 
 def _pages(table: Table) -> Iterator[Table]:
     """The table in parts that fit on a page each."""
-    for start in range(0, len(table.rows), _ROWS):
-        end, number = start + _ROWS, start // _ROWS + 1
-        name = table.name if number == 1 else f"{table.name}-{number}"
-        title = table.title if number == 1 else f"{table.title}, continued"
-        last = end >= len(table.rows)
-        yield replace(table, name=name, title=title, rows=table.rows[start:end], notes=table.notes if last else ())
+    totals = accumulate(lines_of(table.columns, row) for row in table.rows)
+    pages = grouped(((total - 1) // _LINES, row) for total, row in zip(totals, table.rows, strict=True)).values()
+    for n, rows in enumerate(pages, 1):
+        name = table.name if n == 1 else f"{table.name}-{n}"
+        title = table.title if n == 1 else f"{table.title}, continued"
+        yield replace(table, name=name, title=title, rows=tuple(rows), notes=table.notes if n == len(pages) else ())
 
 
 def main_tex(written: Report, pages: Sequence[Table]) -> str:

@@ -111,15 +111,16 @@ def to_text(table: Table) -> str:
 
 
 _LEFT = ("measure", "method", "verdict", "run", "factors", "state", "commit", "folder", "remark", "hypothesis")
-_WIDE = 30  # letters of a text, beyond which it is wrapped
+_WIDE, _LINE = 30, 18  # letters of a text, beyond which it is wrapped, and of a line of it
 _WRAPPED = ("claim", "quantity", "decided by")  # sentences
 _LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$", "|": r"$|$", '"': "''", "'": "'",
     "\N{MINUS SIGN}": "$-$", "\N{PLUS-MINUS SIGN}": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$",
     "\N{INFINITY}": r"$\infty$", "\N{EN DASH}": "--", "\N{EM DASH}": "---", "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
     "\N{LESS-THAN OR EQUAL TO}": r"$\le$", "\N{GREATER-THAN OR EQUAL TO}": r"$\ge$", "\N{RIGHTWARDS ARROW}": r"$\to$",
     "\N{NO-BREAK SPACE}": "~", "\N{GREEK SMALL LETTER OMICRON}": "o", "\n": " ", "\t": " ",
+    "_": r"\_\allowbreak{}", "/": r"/\allowbreak{}",  # a long name is wrapped there
 }  # fmt: skip
 _GREEK = {
     "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "δ": r"$\delta$", "ε": r"$\epsilon$", "ζ": r"$\zeta$",
@@ -179,6 +180,12 @@ def to_latex(table: Table) -> str:
         # {} first, so that a cell beginning with [ is not taken for the optional argument of the \\ before it
         lines.append("{}" + " & ".join(map(latex_escape, row[first:])) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def lines_of(columns: Sequence[str], row: Sequence[str]) -> int:
+    """About how many lines a row has in LaTeX, below the heading of its measure."""
+    long = [cell for of, cell in zip(columns, row, strict=True) if of != "measure" and _kind(of, [cell])[0] == "p"]
+    return max(map(len, long), default=0) // _LINE + 1
 
 
 def _kind(column: str, cells: Sequence[str]) -> str:

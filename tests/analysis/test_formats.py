@@ -105,8 +105,8 @@ def test_number() -> None:
 
 
 def test_latex_escape() -> None:
-    assert latex_escape("a_b & 5% #1 {x} ~ ^ \\ $") == (
-        r"a\_b \& 5\% \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \$"
+    assert latex_escape("a_b & 5% #1 {x} ~ ^ \\ $ c/d") == (
+        r"a\_\allowbreak{}b \& 5\% \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \$ c/\allowbreak{}d"
     )
     assert latex_escape("-0.5 [-0.6, -.4] < α × q* well-known é 中") == (
         r"$-$0.5 [$-$0.6, $-$.4] $<$ $\alpha$ $\times$ q* well-known é U+4E2D"

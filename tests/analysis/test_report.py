@@ -266,6 +266,10 @@ def write_paper(root: Path) -> Reported:
     def change(plan: dict[str, Any]) -> None:
         plan |= {"experiment": "50%_of_{α} & more", "command": "python launch.py -m 'experiment=x' a.b=[1,2] c=$HOME"}
         plan["groups"]["q_star"]["label"] = "q* \\ łąka #1 ~ é 中"
+        plan["groups"]["ppo"]["label"] = "ppo_with_the_clipped_objective_of_a/former/release"
+        claim = {"claim": "The method is as good as it was. " * 4, "kind": "range", "group": "ppo", "low": 0}
+        long = {f"L{n}": {**claim, "metric": "eval/reward_mean"} for n in range(20)}
+        plan["analysis"]["hypotheses"] = {**plan["analysis"]["hypotheses"], **long}
         plan["analysis"]["metrics"] += ["qstar/ess_t", "qstar/ess_theta"]
 
     return reported(without(replan(qstar.make(sweeps_in(root)), change), "dpo-2"), "--format", "paper")
@@ -286,6 +290,8 @@ def test_paper_has_all_tables_and_figures_and_inputs_only_its_own(tmp_path: Path
     assert max(rows) <= 30 and "tables/metrics-2" in tables  # a table is no longer than a page, and none of it is lost
     longest = (paper.report / "tables" / "metrics.tex").read_text().count("\n{}")
     assert sum(n for n, name in zip(rows, tables, strict=True) if name.startswith("tables/metrics")) == longest
+    claims = [n for n, name in zip(rows, tables, strict=True) if name.startswith("tables/hypotheses")]
+    assert sum(claims) == 20 + len(qstar.HYPOTHESES) and max(claims) <= 10, claims  # of 8 lines each
 
 
 def test_paper_is_the_same_bytes_and_without_what_is_gone(make_sweep: MakeSweep, tmp_path: Path) -> None:
