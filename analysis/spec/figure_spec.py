@@ -139,7 +139,7 @@ class Picture(Section):
     @property
     def name(self) -> str:
         """The name of the figure's files, which several figures may have (canvas.save)."""
-        keys = "__".join(map(key_of, self.metrics))
+        keys = "__".join(map(key_of, self.metrics)).encode()[:200].decode(errors="ignore")  # a file's has at most 255
         return f"{'curve' if self.kind == 'curves' else self.kind}_{keys}"
 
 

@@ -207,7 +207,7 @@ def test_figures_of_an_earlier_plan_go_away(make_sweep: MakeSweep, unrendered: N
 
 
 def test_each_figure_has_files_of_its_own(make_sweep: MakeSweep, unrendered: None) -> None:
-    metrics = ["pass@1", "pass/1", "Pass_1", "奖励", "长度", "pass_1_2"]
+    metrics = ["pass@1", "pass/1", "Pass_1", "奖励", "长度", "pass_1_2", "长" * 99]
     pair = metrics[:2]
     asked = {"primary": {"metric": "pass@1"}, "metrics": metrics}
     asked["figures"] = [{"scatter": pair}, {"scatter": pair, "diagonal": True}]
@@ -215,6 +215,7 @@ def test_each_figure_has_files_of_its_own(make_sweep: MakeSweep, unrendered: Non
     found = reported(make_sweep(("A", "B"), analysis=asked, lines=lines))
     figures = json.loads((found.report / "report.json").read_bytes())["figures"]
     curves = ["curve_pass_1", "curve_pass_1_2", "curve_Pass_1_3", "curve_奖励", "curve_长度", "curve_pass_1_2_2"]
+    curves.append(f"curve_{'长' * 66}")
     assert [*figures] == ["differences", *curves, "scatter_pass_1__pass_1", "scatter_pass_1__pass_1_2"]
     for name, metric in zip(curves, metrics, strict=True):
         assert f",{metric}," in (found.report / "figures" / f"{name}.csv").read_text().splitlines()[1]
