@@ -55,10 +55,10 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_atomic(path: Path, text: str | bytes, mode: int = 0o666) -> None:
+def write_atomic(path: Path, text: str | bytes, mode: int = 0o666, beside: Path | None = None) -> None:
     """Replace a file, with these permissions. A reader sees all of the old or all of the new content, also after a
-    crash."""
-    with _written_aside(path, text, mode) as aside:
+    crash. beside: what the unfinished file is beside, by default the file itself."""
+    with _written_aside(path, text, mode, beside) as aside:
         os.replace(aside, path)
     fsync_folder(path.parent)
 
@@ -77,8 +77,8 @@ def create_atomic(path: Path, text: str) -> bool:
 
 
 @contextmanager
-def _written_aside(path: Path, text: str | bytes, mode: int = 0o666) -> Iterator[Path]:
-    aside = path.with_name(f"{ASIDE}{path.name}-{os.getpid()}-{time.monotonic_ns()}")
+def _written_aside(path: Path, text: str | bytes, mode: int = 0o666, beside: Path | None = None) -> Iterator[Path]:
+    aside = (beside or path).with_name(f"{ASIDE}{path.name}-{os.getpid()}-{time.monotonic_ns()}")
     try:
         opener = partial(os.open, mode=mode)
         with naming(path), open(aside, "wb", opener=opener) as file:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher.files import ASIDE, BadRunFolder, fsync_folder
+from launcher.files import BadRunFolder, write_atomic
 from launcher.run.folder import Record
 
 _OWN = ("prompt", "split", "sample", "reward")
@@ -50,18 +50,10 @@ def write(folder: Path, step: int, rows: Iterable[EvaluationRow]) -> None:
     columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in rows] for name in _OWN}
     for name in dict.fromkeys(name for row in rows for name in row.numbers):
         columns[name] = [row.numbers.get(name) for row in rows]
-    name = f"{step:06d}.json.gz"
-    parent, aside = evaluations_folder(folder), folder / f"{ASIDE}{name}-{os.getpid()}"
-    parent.mkdir(exist_ok=True)
-    try:
-        with open(aside, "wb") as file:
-            file.write(gzip.compress(json.dumps(columns, default=float).encode(), compresslevel=2, mtime=0))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, parent / name)
-    finally:
-        aside.unlink(missing_ok=True)
-    fsync_folder(parent)
+    path = evaluations_folder(folder) / f"{step:06d}.json.gz"
+    path.parent.mkdir(exist_ok=True)
+    content = gzip.compress(json.dumps(columns, default=float).encode(), compresslevel=2, mtime=0)
+    write_atomic(path, content, beside=path.parent)
 
 
 def read(folder: Path, step: int) -> list[EvaluationRow]:
