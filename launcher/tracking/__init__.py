@@ -94,14 +94,13 @@ class Tracker:
         """A histogram of the step that was logged last: n + 1 edges, n counts."""
         self._put(Row(step, time.time(), {}, {name: Histogram(list(edges), list(counts))}))
 
-    def _put(self, row: Row) -> None:
+    def _put(self, item: Row | str) -> None:
         for follower in self._followers:
-            follower.put(row)
+            follower.put(item)
 
     def close(self, state: str) -> None:
         """Report how the run ended, and give the trackers time to finish. It must be the last call."""
-        for follower in self._followers:
-            follower.end(state)
+        self._put(state)
         deadline = time.monotonic() + CLOSE_S
         for follower in self._followers:
             follower.wait(max(0.0, deadline - time.monotonic()))
@@ -122,12 +121,10 @@ class _Follower:
         )
         self._thread.start()
 
-    def put(self, row: Row) -> None:
+    def put(self, item: Row | str) -> None:
+        """Pass on a step, or the state in which the run has ended."""
         if not self._failed:
-            self._queue.put(row)
-
-    def end(self, state: str) -> None:
-        self._queue.put(state)
+            self._queue.put(item)
 
     def wait(self, seconds: float) -> None:
         self._thread.join(seconds)

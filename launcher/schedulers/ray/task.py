@@ -38,13 +38,8 @@ def run(folder: Path, work: Work, asked_devices: int, group: str | None = None) 
     asked_devices: how many the launch asks for on each node; with 0, the run sees none. group: the placement group of
     this task, in hexadecimal digits, if the run's processes are to be in it.
     """
-    asked = False
-
-    def on_interrupt(_number: int, _frame: object) -> None:
-        nonlocal asked
-        asked = True
-
-    with handling((signal.SIGINT,), on_interrupt):  # Ray sends it to cancel a task that has started
+    asked: list[int] = []  # the signals with which Ray has cancelled the task after its start
+    with handling((signal.SIGINT,), lambda number, _: asked.append(number)):
         # Ray chooses the devices of each task. The server of warm workers stays.
         devices = os.environ.get("CUDA_VISIBLE_DEVICES") if asked_devices else NO_DEVICES
         nodes = ONE if group is None else _nodes(group)
