@@ -142,8 +142,7 @@ def per_node(text: str) -> list[int]:
     """The numbers in SLURM's short form: `4(x2),8` is 4, 4, 8."""
     counts: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
-        if match is None:
+        if (match := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)) is None:
             raise ValueError(f"SLURM_JOB_CPUS_PER_NODE = {text}: must have SLURM's form, such as 4(x2),8")
         counts += [int(match[1])] * int(match[2] or 1)
     return counts

@@ -173,8 +173,7 @@ def _known_shapes() -> tuple[re.Pattern[str], ...]:
     from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
     from detect_secrets.plugins.base import RegexBasedDetector
 
-    plugins = get_mapping_from_secret_type_to_class().values()
-    kept = [plugin for plugin in plugins if plugin.__name__ not in _LEFT_OUT]
+    kept = [plugin for plugin in get_mapping_from_secret_type_to_class().values() if plugin.__name__ not in _LEFT_OUT]
     shapes = [shape for plugin in kept if issubclass(plugin, RegexBasedDetector) for shape in plugin.denylist]
     return tuple(re.compile(rf"(?:{shape.pattern})[\w+/=.-]*", shape.flags) for shape in shapes)
 

@@ -105,8 +105,7 @@ class Length:
 
 def seconds(time: str) -> int | None:
     """The seconds of a time in SLURM's format, HH:MM:SS or D-HH:MM:SS; None for another format."""
-    match = _TIME.fullmatch(time)
-    if match is None:
+    if (match := _TIME.fullmatch(time)) is None:
         return None
     days, hours, minutes, rest = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + rest

@@ -206,8 +206,7 @@ def _present(then: Code, name: str, value: str, near: Iterable[Path], root: str)
     if name in then.libraries:
         return versions().get(name, GONE)
     if name in then.modules:
-        path = find(placed(name, root), near)
-        if path is None:
+        if (path := find(placed(name, root), near)) is None:
             return GONE
         # The syntax tree alone does not decide: each version of Python dumps it in its own way.
         return value if hashes(path, parsed=False)[0] == then.modules[name] else hashes(path)[1]

@@ -49,8 +49,7 @@ def send(folder: Path, owner: Claim, kind: FailureKind, message: str) -> None:
 
 def send_to_owner(folder: Path, kind: FailureKind, message: str) -> Claim | None:
     """`send` to the run's owner, which is returned; None: the run has no live owner. The caller holds the lock."""
-    owner = live_claim(folder)
-    if owner is not None:
+    if (owner := live_claim(folder)) is not None:
         send(folder, owner, kind, message)
     return owner
 

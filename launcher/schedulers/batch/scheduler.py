@@ -315,8 +315,7 @@ class BatchScheduler:
         """After an interruption: ask the runs with an owner to stop, and make the others planned again."""
         for run in self._submitted.values():
             with suppress(lifecycle.Locked), lifecycle.locked(run.folder, lifecycle.PATIENCE_S):
-                owner = lifecycle.live_claim(run.folder)
-                if owner is None:
+                if (owner := lifecycle.live_claim(run.folder)) is None:
                     lifecycle.withdraw_unowned(run.folder)
                 elif stop_request.find(run.folder, owner) is None:
                     stop_request.send(run.folder, owner, FailureKind.PREEMPTED, "its launcher was interrupted")
@@ -340,8 +339,7 @@ class BatchScheduler:
         self._check_folders()
         if not (self._collected or self._submitted):
             return
-        known = self._jobs()
-        if known is None:
+        if (known := self._jobs()) is None:
             return self._say(f"{self._system.NAME} does not answer; the runs continue, and submission waits for it")
         if self._collected:
             self._submit(known)
@@ -384,8 +382,7 @@ class BatchScheduler:
                 self._job_ended(run, job)
             elif job is None and run.job in missing and read_state(run.folder).state == RunState.SUBMITTED:
                 # A system shows a job for minutes after its end, but a cancelled job that waits may vanish at once.
-                message = f"its job {run.job} was cancelled before it began"
-                self._end(run, FailureKind.EXTERNALLY_CANCELLED, message)
+                self._end(run, FailureKind.EXTERNALLY_CANCELLED, f"its job {run.job} was cancelled before it began")
             elif job is None and run.job in missing:
                 self._end(run, FailureKind.LOST, f"{self._system.NAME} no longer knows its job {run.job}")
 
@@ -423,8 +420,7 @@ class BatchScheduler:
 
 def run_of(multirun: Path, name: str, index: int) -> tuple[str, str] | None:
     """The launch's token and the run of a job, by its name and its index in the array; None if the job is another's."""
-    match = _NAME.fullmatch(name)
-    if match is None:
+    if (match := _NAME.fullmatch(name)) is None:
         return None
     path = launch_record.launches_folder(multirun) / match.group(1) / "arrays" / f"{match.group(2)}.json"
     try:

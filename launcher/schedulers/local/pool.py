@@ -214,18 +214,16 @@ class Pool(Scheduler):
             return
         self._next_guard = now + _GUARD_EVERY_S
         for running in self._running.values():
-            if running.asked is None and (running.folder / stop_request.NAME).exists():
-                owner = running.claim()
-                if owner is not None and stop_request.find(running.folder, owner) is not None:
-                    running.ask()
+            requested = running.asked is None and (running.folder / stop_request.NAME).exists()
+            if requested and stop_request.find(running.folder, running.claim()) is not None:
+                running.ask()
             if running.asked is not None and now - running.asked > self._grace_s:
                 running.process.kill()
             if running.asked is None and self._limit_s is not None and now - running.since > self._limit_s:
                 self._stop_late(running, f"over the limit of {self._limit_s:g} s for an attempt")
 
     def _stop_late(self, running: _Running, message: str) -> None:
-        owner = running.claim()
-        if owner is None:
+        if (owner := running.claim()) is None:
             return  # it has not started yet, or has ended
         with suppress(lifecycle.Locked):  # tried again after the next second
             with lifecycle.locked(running.folder, lifecycle.PATIENCE_S):

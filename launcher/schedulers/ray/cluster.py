@@ -148,8 +148,7 @@ class RayCluster(Scheduler):
         """Ask every run to save a checkpoint and stop. kill: kill those on this host, and all Ray workers of runs."""
         for folder in self._running:
             with lifecycle.locked(folder):
-                owner = lifecycle.live_claim(folder)
-                if owner is None:
+                if (owner := lifecycle.live_claim(folder)) is None:
                     lifecycle.withdraw_unowned(folder)
                 elif kill:
                     lifecycle.kill_owner(owner)

@@ -36,8 +36,7 @@ def check_here(plan: Plan, run_ids: Sequence[str]) -> None:
 
 def check(plan: Plan, run_ids: Sequence[str]) -> None:
     """Ask sbatch, too, whether it would accept the resources of every run. Raises InvalidPlan."""
-    absent = [name for name in _COMMANDS if shutil.which(name) is None]
-    if absent:
+    if absent := [name for name in _COMMANDS if shutil.which(name) is None]:
         rule = f"needs SLURM's commands; {', '.join(absent)} cannot be found on PATH"
         fix = "start it on a host with sbatch, or choose cluster=local"
         raise InvalidPlan([Objection("cluster.name", "slurm", rule, fix, _FILE)])

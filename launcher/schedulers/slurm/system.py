@@ -84,8 +84,7 @@ def submit(array: Array) -> list[str]:
     script = _script(array)
     (array.logs / f"{array.name}.sh").write_text(script, encoding="utf-8")  # for the user
     said = _sbatch(script)
-    match = re.search(r"job (\d+)", said)
-    if match is None:
+    if (match := re.search(r"job (\d+)", said)) is None:
         raise Refused(f'Could not make sense of sbatch output "{one_line(said)}"')
     return [f"{match[1]}_{index}" for index in range(array.size)] if array.size > 1 else [match[1]]
 
@@ -275,5 +274,4 @@ def longest_s(partition: str | None) -> float:
 
 def limits() -> Mapping[str, str]:
     """slurmctld's configuration, by key; empty if it does not answer."""
-    output = ask(["scontrol", "show", "config"]) or ""
-    return dict(re.findall(r"^(\S+)\s*= (.*)$", output, re.MULTILINE))
+    return dict(re.findall(r"^(\S+)\s*= (.*)$", ask(["scontrol", "show", "config"]) or "", re.MULTILINE))
