@@ -60,8 +60,7 @@ def launch(campaign: Campaign, words: Sequence[str], plugin: Any = None) -> int:
     for number, stage in enumerate(planned, 1):
         names = ", ".join(experiment.name for experiment in stage.experiments)
         print(f"campaign {campaign.name}, stage {number} of {len(planned)}: {stage.name} ({names})", flush=True)
-        started = _start(campaign, stage, above)
-        if started is None:
+        if (started := _start(campaign, stage, above)) is None:
             return EXIT_FAILED
         charged |= started.plan.runs.keys()  # with the levels that were decided meanwhile
         swept = _sweep(campaign, started, above, charged if shared else frozenset(), plugin)
@@ -172,8 +171,7 @@ def _passes(campaign: Campaign, stage: PlannedStage, swept: Swept, command: str)
 def _incomplete(stage: PlannedStage, swept: Swept) -> str | None:
     """Why a stage cannot be judged; None if it can."""
     states = Counter(state.state if state is not None else "new" for state in swept.states.values())
-    left = {state: count for state, count in states.items() if state not in _ENDED}
-    if left:
+    if left := {state: count for state, count in states.items() if state not in _ENDED}:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(left.items()))
         failed = [experiment.name for experiment in stage.experiments] if RunState.FAILED in left else []
         fixes = [catalog.command(stage.plan.multirun, "resume", name) for name in failed]

@@ -261,8 +261,7 @@ def _read_file(composer: Composer, campaign: str, file: str) -> CampaignSpec:
                 problems.append(overrides.unknown_option(composer, file, f"stages.{name}.{group}", group, option))
         for word in (word for word in stage.overrides if key_of(word) in _REFUSED_IN_STAGE):
             rule = "the stage names its experiment, and the folder and the budget are those of the campaign"
-            fix = f"remove {word.partition('=')[0]}"
-            problems.add(file, f"stages.{name}.overrides", shown(word), rule, fix)
+            problems.add(file, f"stages.{name}.overrides", shown(word), rule, f"remove {word.partition('=')[0]}")
     problems.raise_any()
     return spec
 

@@ -88,8 +88,7 @@ def _judged(
     """Whether a run continues `shorter`, its run of fewer steps. objections: of earlier calls, most of them alike."""
     folder, begin = run_folder(plan.multirun, shorter), f"although {counted(steps, 'step')} are done, because"
     with suppress(BadRunFolder):  # `status` reports what is wrong with it
-        state = find_state(folder)
-        if not is_done(state):
+        if not is_done(state := find_state(folder)):
             return None
         if steps not in dict(checkpoints(folder)):
             fix = "`gc --keep last`, the default, keeps the last checkpoints of done runs"

@@ -62,8 +62,7 @@ def _zipped(keys: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     counts = {key: len(levels) for key, levels in keys.items()}
     if len(set(counts.values())) > 1:
         named = ", ".join(f"{key} has {count}" for key, count in counts.items())
-        rule = f"each key of a zip must have the same number of levels; {named}"
-        raise refusal(rule, "add or remove levels")
+        raise refusal(f"each key of a zip must have the same number of levels; {named}", "add or remove levels")
     if len(distinct(list(zip(*keys.values(), strict=True)))) < max(counts.values()):
         raise refusal("a combination of levels is named twice", "name each once")
     return keys
@@ -237,8 +236,7 @@ def read(
     """
     given = {str(key): value for key, value in section.items() if value is not None}
     if not given.get("groups") and arguments.experiments == [None]:
-        chosen = arguments.methods or [(method,)]
-        given["groups"] = {"+".join(files): {"method": list(files)} for files in chosen}
+        given["groups"] = {"+".join(files): {"method": list(files)} for files in arguments.methods or [(method,)]}
     elif given.get("groups") == {}:
         problems.add(where, "experiment.groups", "{}", "must name at least one group", "write NAME: {method: FILE}")
     elif arguments.methods is not None:

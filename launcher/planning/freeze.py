@@ -150,8 +150,7 @@ def check_declarations(plan: Plan, problems: Diagnostics) -> None:
         try:
             _read_declarations(record)
         except (OSError, ValueError) as error:
-            fix = "move the file away to begin a new record"
-            problems.add(str(record), "declarations", None, str(error), fix)
+            problems.add(str(record), "declarations", None, str(error), "move the file away to begin a new record")
 
 
 def declare(multirun: Path, experiment: Experiment, archived: Mapping[str, Sequence[Path]]) -> None:

@@ -15,8 +15,7 @@ from launcher.text import counted
 
 
 def _asked(experiment: Experiment, **otherwise: str) -> Settings:
-    section = {**experiment.analysis, **otherwise}
-    return settings(section, groups=experiment.groups, baseline=experiment.baseline)
+    return settings({**experiment.analysis, **otherwise}, groups=experiment.groups, baseline=experiment.baseline)
 
 
 def undecidable(experiment: Experiment) -> list[dict[str, Any]]:
@@ -144,8 +143,7 @@ def _primary_warning(experiment: Experiment, asked: Settings) -> str | None:
 
 def _warning(experiment: Experiment, asked: Settings) -> str | None:
     """One line that names the undecidable hypotheses, and what would make them decidable."""
-    lost = precheck.undecidable(asked, experiment.seeds_of())
-    if not lost:
+    if not (lost := precheck.undecidable(asked, experiment.seeds_of())):
         return None
     seeds, most = _seeds(asked, min(claim.seeds for claim in lost)), max(claim.needed for claim in lost)
     text = f"{seeds} cannot decide {', '.join(claim.id for claim in lost)}: {most} are needed"

@@ -190,8 +190,7 @@ def _add_choices(
         fix = f"name one, or write {key}=[]" if _takes_list(composer, key) else "name one"
         problems.add(COMMAND_LINE, key, "null", "this group needs a choice", fix)
         return
-    choices = choice_levels(composer, key, levels, COMMAND_LINE, key, problems)
-    if choices is None:
+    if (choices := choice_levels(composer, key, levels, COMMAND_LINE, key, problems)) is None:
         return
     listed = [_listed(level) for level in levels]
     names = [name for level in listed for name in level]

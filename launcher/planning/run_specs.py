@@ -119,8 +119,7 @@ def run_specs(planning: Planning, root: Root, spec: ExperimentSpec, seeds: Mappi
             out = [number for number, (rule, _) in enumerate(factors.excluded) if excludes(rule, at_seed)]
             matched.update(out)
             kept += [seed] if not out and seed in seeds[cell.group] else []
-        treatment = _treatment(planning, layout, cell)
-        if treatment is None:
+        if (treatment := _treatment(planning, layout, cell)) is None:
             continue
         levels = {labels[key]: level for key, level in cell.factors}
         for settled, run in _runs(planning, layout, treatment, kept):
@@ -242,8 +241,7 @@ def _hint(planning: Planning, layout: _Layout, key: str, names: Sequence[str]) -
 
 def _treatment(planning: Planning, layout: _Layout, cell: Cell) -> _Treatment | None:
     """A cell's choices composed, with its values; a later layer wins. None (and a problem): they do not compose."""
-    variant = _variant(planning, layout, cell.group, cell.choices)
-    if variant is None:
+    if (variant := _variant(planning, layout, cell.group, cell.choices)) is None:
         return None
     at_group = f"experiment.groups.{cell.group}.overrides"
     methods = f"{planning.composer.folder.name}/method"
@@ -455,8 +453,7 @@ def _factor(planning: Planning, keys: Mapping[str, Sequence[Any]], where: str, a
             fix = "declare seeds under experiment.seeds" if key == "seed" else f"use a key of {', '.join(SECTIONS)}"
             planning.problems.add(where, at_key, brief(list(levels)), "this key cannot be a factor", fix)
             return None
-    columns = [*choices.values(), *values.values()]
-    return Factor(tuple(choices), tuple(values), tuple(zip(*columns, strict=True)))
+    return Factor(tuple(choices), tuple(values), tuple(zip(*choices.values(), *values.values(), strict=True)))
 
 
 def _exclusions(

@@ -106,8 +106,7 @@ class Checker:
             return Objection(path, value, f"must be {words(schema)}", f"give {words(schema)}")
         if isinstance(value, float) and value - value != 0:
             return Objection(path, value, "must be finite", "give a finite number")
-        missing = missing_file(path, value)
-        if missing is not None:
+        if (missing := missing_file(path, value)) is not None:
             fix = "correct the path, create the file, or give a hub name"
             return Objection(path, value, f"the file {missing} does not exist", fix)
         return None

@@ -83,8 +83,7 @@ class ConfigVariant:
             yield from flat
             return
         yield from self.checker.check({key: value for key, value in config.items() if key not in _OPEN})
-        missing = [part for part in self._every_part if part not in config["method"]]
-        if missing:
+        if missing := [part for part in self._every_part if part not in config["method"]]:
             rule = f"a method needs every part; missing: {', '.join(missing)}"
             fix = f"begin {self._file} with `defaults: [{application().parts().BASELINE}, _self_]`"
             yield Objection("method", config["method"], rule, fix)
