@@ -26,8 +26,7 @@ def run(given: argparse.Namespace) -> int:
     def prepare(run_id: str) -> bool:
         if not run_folder(given.multirun, run_id).is_dir():
             return True  # it has still to run, or an earlier `rerun` has archived it
-        archived = archive(given.multirun, run_id)
-        if archived is None:
+        if (archived := archive(given.multirun, run_id)) is None:
             print(f"{run_id} stays as it is: a process runs it; cancel it first", file=sys.stderr)
             return False
         print(f"{run_id} archived as {archived}", flush=True)

@@ -145,8 +145,7 @@ def _commands(multirun: Path, names: Sequence[str], ids: Sequence[str], choices:
         if (other := plans[name]["experiment"]) != name:
             path = multirun / name / "plan.json"
             raise Usage(f"{path}: this is the plan of {other}. Fix: repeat the command of {name}, which writes its own")
-    commands = {plans[name]["command"]: _command(multirun, plans[name], choices) for name in chosen}
-    return list(commands.values())
+    return list({plans[name]["command"]: _command(multirun, plans[name], choices) for name in chosen}.values())
 
 
 def _command(multirun: Path, plan: Mapping[str, Any], choices: Sequence[str]) -> Command:

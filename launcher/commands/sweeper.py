@@ -76,8 +76,7 @@ class ReconcilingSweeper:
             if code := _exit_code(lambda: hydra_sweep.run(*self._program, arguments, results)):
                 raise SweepExit(code)
             return results
-        words = [*arguments, *self._arguments, *self._words]
-        raise SweepExit(run(words, self._conf, self._plugin, self._more))
+        raise SweepExit(run([*arguments, *self._arguments, *self._words], self._conf, self._plugin, self._more))
 
 
 def run(words: Sequence[str], conf: Path = CONF, plugin: Any = None, more: Sequence[Path] = ()) -> int:

@@ -207,8 +207,7 @@ def rerun(folder: Path, root: Path, scratch: Path) -> dict[str, Any]:
 
         near = code_snapshot.restore(root, root := scratch / "copy", folder)
         environment["PYTHONPATH"] = python_path(root, *near)
-    command = [sys.executable, "-m", "launcher.worker", str(again)]
-    subprocess.run(command, cwd=root, env=environment, check=False)
+    subprocess.run([sys.executable, "-m", "launcher.worker", str(again)], cwd=root, env=environment, check=False)
     then, now = read_state(folder).state, read_state(again)
     found = first_difference(folder, again, ("log", "metrics"))
     equal = sum(found is None or row["step"] < found.step for row in metrics(again))

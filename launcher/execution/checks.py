@@ -52,8 +52,7 @@ def refuse(plan: Plan, run_ids: Sequence[str], plugin: bool) -> Cluster | None:
 
     Raises InvalidPlan with the reasons why a launch cannot run them. It asks the cluster, too.
     """
-    cluster = _cluster(plan, plugin)
-    if cluster is not None:
+    if (cluster := _cluster(plan, plugin)) is not None:
         protocol.blamed(cluster, "check", plan, run_ids)
     return cluster
 
@@ -61,8 +60,7 @@ def refuse(plan: Plan, run_ids: Sequence[str], plugin: bool) -> Cluster | None:
 def refuse_dry(plan: Plan, plugin: bool = False, run_ids: Sequence[str] | None = None) -> None:
     """`check_folder` and `refuse`, without a question to the cluster. None: the runs that a launch would execute."""
     check_folder(plan.multirun)
-    cluster = _cluster(plan, plugin)
-    if cluster is not None:
+    if (cluster := _cluster(plan, plugin)) is not None:
         protocol.blamed(cluster, "check_here", plan, freeze.missing(plan) if run_ids is None else run_ids)
 
 
@@ -156,8 +154,7 @@ def carry_out(plan: Plan, others: Others) -> None:
         except lifecycle.Locked as error:
             print(f"{run_id} is not run anew: {error}", flush=True)
     if archived:
-        where = archive_folder(plan.multirun)
-        print(f"{counted(archived, 'run')} archived in {where}, and planned anew", flush=True)
+        print(f"{counted(archived, 'run')} archived in {archive_folder(plan.multirun)}, and planned anew", flush=True)
     for experiment in plan.experiments if plan.code_choice == CodeChoice.ACCEPT else ():
         for other in (other for other in others.get(experiment.name, ()) if not other.accepted):
             code.accept(plan.multirun / experiment.name, other, experiment.command)

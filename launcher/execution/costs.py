@@ -193,8 +193,7 @@ def print_costs(parts: Mapping[str, Mapping[str, Any]], unit: str, first: str = 
     for heading, key, shown in (("wall time", "wall_seconds", duration), ("storage", "storage_bytes", byte_size)):
         known = {name: shown(part[key]) for name, part in parts.items() if part[key] is not None}
         columns |= {heading: known} if known else {}
-    states = {name: part["states"] for name, part in parts.items()}
-    for line in tables.counts(states, columns, first):
+    for line in tables.counts({name: part["states"] for name, part in parts.items()}, columns, first):
         say(line)
 
 

@@ -338,8 +338,7 @@ class Reconciler:
             kind, message = FailureKind.STALLED, f"it hung; see {stacks_path(folder, state.attempt)}; {message}"
         if ended.failure_kind is not None:
             kind, message = ended.failure_kind, ended.message or message
-        request = stop_request.find(folder, lifecycle.read_claim(folder))
-        if request is not None:
+        if (request := stop_request.find(folder, lifecycle.read_claim(folder))) is not None:
             kind, message = request.failure_kind, f"{request.message}; {message}"
         elif self._interruption.count and kind != FailureKind.DISK_FULL:
             how = "twice" if self._interruption.count > 1 else "once, and did not stop in time"

@@ -184,8 +184,7 @@ def _recorded(root: Path, plan: Plan, run_ids: Sequence[str], train: str | None)
 def _announced(plan: Plan, run_ids: Sequence[str], started: StartedScheduler) -> Forecast:
     """Print what is about to run, what may come of it, and what it costs; the forecast of the costs."""
     names = ", ".join(experiment.name for experiment in plan.experiments)
-    finished = len(plan.runs) - len(run_ids)
-    counts = f"{counted(len(plan.runs), 'run')}, {finished} finished, {len(run_ids)} to run"
+    counts = f"{counted(len(plan.runs), 'run')}, {len(plan.runs) - len(run_ids)} finished, {len(run_ids)} to run"
     print(f"{names}: {counts} on {started.name}", flush=True)
     if started.starting is not None:
         print(started.starting, flush=True)
@@ -245,8 +244,7 @@ def _say_ended(plan: Plan, outcome: Outcome, seconds: float) -> None:
 
 def _say_left_out(plan: Plan, outcome: Outcome) -> None:
     for experiment in plan.experiments:
-        groups = Counter(entry.group for entry in experiment.entries if entry.id in outcome.left_out)
-        if groups:
+        if groups := Counter(entry.group for entry in experiment.entries if entry.id in outcome.left_out):
             listed = ", ".join(f"{group} {counted(count, 'run')}" for group, count in groups.items())
             print(f"{experiment.name}: the budget leaves out {listed}", file=sys.stderr, flush=True)
     used = f"of which {hours(outcome.used_hours)} are used"
@@ -265,8 +263,7 @@ def _explain(plan: Plan) -> bool:
         listed = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         lines = [f"{experiment.name}: not done: {listed}", *standing.causes(plan.multirun, now)]
         if counts.keys() & RETRYABLE:
-            retry = catalog.command(plan.multirun, "resume", experiment.name)
-            lines.append(f"to run the failed runs again: {retry}")
+            lines.append(f"to run the failed runs again: {catalog.command(plan.multirun, 'resume', experiment.name)}")
         if counts.keys() & RESUMABLE:
             lines.append("to resume the others: repeat this command")
         print("\n".join(lines), file=sys.stderr, flush=True)
