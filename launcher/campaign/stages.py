@@ -182,7 +182,6 @@ class PlannedStage:
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """The experiments of its plan."""
         return self.plan.experiments
 
     @property

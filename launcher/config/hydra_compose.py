@@ -201,8 +201,7 @@ class Composer(ConfigRepository):  # type: ignore[misc]
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         """One file, path without .yaml; None when it does not exist. Raises HydraException and yaml.YAMLError."""
-        source = self._find_object_source(config_path, ObjectType.CONFIG)
-        if source is None:
+        if (source := self._find_object_source(config_path, ObjectType.CONFIG)) is None:
             return None
         path = Path(source.path) / f"{config_path}.yaml"
         text = path.read_text(encoding="utf-8")
@@ -387,8 +386,7 @@ def _result(text: str, config_path: str) -> ConfigResult:
     if "/" in config_path and len(ours) < len(defaults or []):
         raise HydrasOwn(config_path, next(default for default in defaults or [] if _is_hydras(default)))
     listed = _READER._create_defaults_list(config_path, OmegaConf.create(ours))
-    header = ConfigSource._get_header_dict(text[:512])
-    return ConfigResult("main", config_path, content, header, listed)
+    return ConfigResult("main", config_path, content, ConfigSource._get_header_dict(text[:512]), listed)
 
 
 def _is_hydras(default: Any) -> bool:

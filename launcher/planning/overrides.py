@@ -244,8 +244,7 @@ def choice_levels(
     if () in choices:
         problems.add(where, at, "[]", "this group needs a choice", "name one")
         return None
-    several = [list(names) for names in choices if len(names) > 1 and key != "method"]
-    if several:
+    if several := [list(names) for names in choices if len(names) > 1 and key != "method"]:
         fix = "write a,b without brackets to run each in turn"
         problems.add(where, at, str(several[0]), "this group takes one choice", fix)
         return None

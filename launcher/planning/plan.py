@@ -36,7 +36,6 @@ class PlannedRun:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its resolved configuration."""
         return {**self.settled, "seed": self.seed}
 
 

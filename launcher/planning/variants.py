@@ -123,7 +123,6 @@ class Planning:
 
     @property
     def compositions(self) -> list[Composed]:
-        """The compositions of the variants that compose."""
         return [variant.composed for variant in self.variants.values() if variant is not None]
 
 
