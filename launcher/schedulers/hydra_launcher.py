@@ -116,8 +116,7 @@ def work(config: Mapping[str, Any]) -> int:
 
     RuntimeError: the worker's exit code is not 0. Plugins that check for errors then notice it.
     """
-    job = config.get(KEY)
-    if job is None:
+    if (job := config.get(KEY)) is None:
         raise SystemExit("hydra.mode must be MULTIRUN, also for a single run. Fix: remove hydra.mode")
     record = Path(job["record"])
     if launch_record.closed(record).exists():

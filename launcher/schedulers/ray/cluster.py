@@ -121,8 +121,7 @@ class RayCluster(Scheduler):
             if self._running:
                 return 0
             raise SchedulerError(f"{self._gone}; see {self.output}. Repeat the command to continue")
-        limit = self._cluster["max_running"]
-        if limit is not None:
+        if (limit := self._cluster["max_running"]) is not None:
             return int(limit) - len(self._running)
         # A run takes 1 / room of the cluster. One that has no room since nodes were lost takes all of it, and waits.
         taken = sum(1 / max(1, placement.room(asked, self.nodes)) for asked in self._running.values())

@@ -33,8 +33,7 @@ class SlurmTask(job.Task):
             return
         witness, asked = lifecycle.Witness(), False
         while self.warning is None and read_state(self.folder).launch_id == self.token:
-            owner = witness.owner(self.folder)
-            if owner is None:
+            if (owner := witness.owner(self.folder)) is None:
                 break
             if not asked:
                 asked = True
