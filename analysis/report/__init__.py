@@ -30,7 +30,7 @@ from analysis.tables.levels import levels
 
 FORMAT = 1
 _LISTED = 20  # metrics named
-_KEY = re.compile(rb'^ {2}( {2})?"([\w./-]+)": [{\[]', re.MULTILINE)  # of report.json, or of an object there
+_KEY = re.compile(rb'^ {2}( {2})?"([^"]+)": [{\[]', re.MULTILINE)  # of report.json, or of an object there
 _RESPONSES = "tables/responses.csv"
 _WRITTEN = (
     orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -141,7 +141,7 @@ def to_json(report: Report) -> bytes:
             "start": block.start,
             "stop": block.stop,
             "primary": block is compared.primary,
-            "groups": [with_gaps(e) for e in block.estimates],
+            "groups": [with_gaps(e, label=compared.sweep.label(e.group)) for e in block.estimates],
             "pairs": [with_gaps(p, verdict=word) for p, word in zip(block.every, words, strict=True)],
             "runs": dict(sorted(block.values.items())),
         }

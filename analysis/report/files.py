@@ -20,7 +20,7 @@ from analysis.findings.verdicts import Verdict
 from analysis.report.headline import Answer
 from analysis.sections import PageSection
 from analysis.spec.validation import BadPlan
-from analysis.tables.table import Table, to_latex, to_markdown
+from analysis.tables.table import Table, literal, to_latex, to_markdown
 from analysis.tables.table import to_csv as table_to_csv
 
 FORMATS = {"tables": ("md", "tex", "csv"), "figures": ("svg", "csv", "pdf", "png")}  # the last two: on request
@@ -90,12 +90,13 @@ def write_all(out: Path, files: Mapping[str, Content]) -> None:
 
 
 def results(study: Study) -> Iterable[str]:
-    """The lines of results.csv, to be read once: run, group, seed, metric, summary, value; one for each run and
-    summary, for every metric that was read."""
+    """The lines of results.csv, to be read once: run, group, label, seed, metric, summary, value; one for each run
+    and summary, for every metric that was read."""
     runs, settings = study.sweep.runs, study.settings
+    labels = {group: literal(label) for group, label in study.sweep.labels.items()}
     file = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")  # noqa: SIM115 - until it is copied
     table = csv.writer(file, lineterminator="\n")
-    table.writerow(("run", "group", "seed", "metric", "summary", "value"))
+    table.writerow(("run", "group", "label", "seed", "metric", "summary", "value"))
     for metric in sorted({name for run in runs for name in run.curves.values}):
         common = study.ranges.get(metric) or range_of(study.sweep, settings, metric)
         direction = settings.direction_of(metric)
@@ -104,11 +105,12 @@ def results(study: Study) -> Iterable[str]:
                 continue
             for summary in ("auc", "best", "final") if direction else ("auc", "final"):
                 value = value_of(common, run.id, summary, direction)
-                table.writerow((run.id, run.group, run.seed, metric, summary, value.value))
+                table.writerow((run.id, run.group, labels[run.group], run.seed, metric, summary, value.value))
     for block in study.blocks:
         if block.measure.summary == "time_to":
             name = f"time_to {block.measure.threshold!r}{' (lower)' if block.measure.falls else ''}"
             for run in runs:
-                table.writerow((run.id, run.group, run.seed, block.measure.metric, name, block.values[run.id].value))
+                about = run.id, run.group, labels[run.group], run.seed, block.measure.metric
+                table.writerow((*about, name, block.values[run.id].value))
     file.seek(0)
     return file

@@ -115,7 +115,7 @@ def settings(name: str, where: str) -> type[Section]:
     return CLUSTERS[name] if name in CLUSTERS else module(name, where).Settings
 
 
-def module(name: str, where: str = "configuration") -> Any:
+def module(name: str, where: str) -> Any:
     """The module of another package's scheduler, which `where` names. Raises InvalidPlan if it cannot be used."""
     points = {point.value: point for point in installed_parts.schedulers().select(name=name)}.values()
     if len(points) != 1:

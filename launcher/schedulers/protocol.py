@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from launcher.config import installed_parts
 from launcher.errors import InvalidPlan, Usage
 from launcher.errors import SchedulerError as SchedulerError
-from launcher.planning import clusters
+from launcher.planning.clusters import CLUSTERS
 from launcher.planning.plan import Plan
 from launcher.run import lifecycle
 from launcher.run.launch_record import Launch
@@ -124,9 +125,10 @@ class Cluster(Protocol):
 def find(plan: Plan) -> Cluster:
     """The cluster that a plan names."""
     name = plan.cluster["name"]
-    if name in clusters.CLUSTERS:
+    if name in CLUSTERS:
         return cast(Cluster, importlib.import_module(f"launcher.schedulers.{name}.cluster"))
-    return cast(Cluster, clusters.module(name))
+    (entry, *_) = installed_parts.schedulers().select(name=name)  # the plan has checked it
+    return cast(Cluster, entry.load())
 
 
 def slots(plan: Plan) -> int | None:

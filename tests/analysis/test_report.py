@@ -145,7 +145,7 @@ def test_tables_hold_raw_numbers_and_results_are_tidy(plain: Reported) -> None:
     assert first["test"] == "paired_t" and float(first["level"]) == 0.025
     assert float(first["p"]) <= float(first["p_adjusted"]) and float(first["difference_low"]) > 0
     found = plain.rows("results")
-    assert list(found[0]) == ["run", "group", "seed", "metric", "summary", "value"]
+    assert list(found[0]) == ["run", "group", "label", "seed", "metric", "summary", "value"]
     assert sum(row["metric"] == "analysis/reward_sum_mean" and row["summary"] == "final" for row in found) == 12
     assert any(row["summary"].startswith("time_to") for row in found)
 
