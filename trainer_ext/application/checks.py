@@ -42,8 +42,7 @@ class Checks:
         memo = repr(key)
         if memo not in self._results:
             self._results[memo] = compute()
-        result: Result = self._results[memo]
-        return result
+        return self._results[memo]
 
     def _declared(self, composed: Composed) -> Declarations:
         """What the files of a composition say."""

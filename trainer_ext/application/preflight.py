@@ -316,7 +316,12 @@ def check_models(
     wrong = [*_incomplete(config), *misfits, *scores.misfits(config["trainer"]), *unusable]
     if policy is None:
         return wrong
-    wrong += _other_tokens(config, policy, target)
+    # Rejection reads the target's probabilities of the policy's tokens alone.
+    if target is not None and config["method"]["sampler"] != "rejection" and target.vocabulary != policy.vocabulary:
+        rule = f"the target has {target.vocabulary} tokens and model {config['model']['name']} has "
+        rule += f"{policy.vocabulary}, but their probabilities are combined token by token"
+        fix = "choose a target with the same tokenizer and as many tokens (vocab_size in its config.json)"
+        wrong.append(Objection("method.target_path", config["method"]["target_path"], rule, fix))
     return wrong or [*_too_large(config, verl, policy, target)]
 
 
@@ -334,16 +339,6 @@ def _incomplete(config: Mapping[str, Any]) -> Iterator[Objection]:
         rule = missing(folder, *needed) if folder.is_dir() else "it is a file, and a model is a folder"
         if rule is not None:
             yield Objection(key, path, rule, fix)
-
-
-def _other_tokens(config: Mapping[str, Any], policy: Architecture, target: Architecture | None) -> Iterator[Objection]:
-    """Whether a target reads other tokens than the policy. Rejection reads its probabilities of the policy's alone."""
-    if target is None or config["method"]["sampler"] == "rejection" or target.vocabulary == policy.vocabulary:
-        return
-    rule = f"the target has {target.vocabulary} tokens and model {config['model']['name']} has {policy.vocabulary}, "
-    rule += "but their probabilities are combined token by token"
-    fix = "choose a target with the same tokenizer and as many tokens (vocab_size in its config.json)"
-    yield Objection("method.target_path", config["method"]["target_path"], rule, fix)
 
 
 def _too_large(

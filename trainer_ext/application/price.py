@@ -71,11 +71,8 @@ def step_seconds(
 
 def _scoring(config: Mapping[str, Any], verl: Mapping[str, Any], model: Architecture, target: Architecture) -> int:
     """Operations of a token of a response whose log-probabilities and values are computed before the updates."""
-    passes = 1  # of the reference policy
-    if config["trainer"]["backend"] == "verl_ray" or not verl["algorithm"]["rollout_correction"]["bypass_mode"]:
-        passes += 1  # of the policy itself
-    if config["method"]["advantage"] == "gae":
-        passes += 1
+    itself = config["trainer"]["backend"] == "verl_ray" or not verl["algorithm"]["rollout_correction"]["bypass_mode"]
+    passes = 1 + itself + (config["method"]["advantage"] == "gae")  # of the reference, the policy itself, the critic
     of_target = target.multiplied if config["method"]["sampler"] == "rejection" else 0
     return _FORWARD * (passes * model.multiplied + of_target)
 

@@ -78,8 +78,7 @@ def _of_run(given: argparse.Namespace) -> _Evaluated:
             why = "an older version planned it and kept no prompts back, so there is nothing to evaluate it on"
             raise ValueError(why)
         for section, values in changes.items():
-            for key, value in values.items():
-                config[section][key] = value
+            config[section].update(values)
         about = {**origin(folder, config, step), "changes": {key: values for key, values in changes.items() if values}}
         found = _evaluated(protocol.evaluate, config, checkpoint, cache_folder(multirun_of(folder)), step)
     return f"run {folder.name} after step {step}", about, *found
