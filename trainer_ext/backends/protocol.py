@@ -174,8 +174,7 @@ def _with_reward(config: Mapping[str, Any], cache: Path) -> dict[str, Any]:
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
     """The sections as plain values, except verl's tree."""
-    sections = {key: value for key, value in config.items() if key != "verl"}
-    plain = {
-        key: OmegaConf.to_container(v, resolve=True) if isinstance(v, DictConfig) else v for key, v in sections.items()
+    return {
+        key: OmegaConf.to_container(value, resolve=True) if key != "verl" and isinstance(value, DictConfig) else value
+        for key, value in config.items()
     }
-    return {**plain, "verl": config["verl"]}

@@ -46,13 +46,12 @@ class _KeyedWorker(AgentLoopWorkerTQ.__ray_metadata__.modified_class):
 
     def _scored(self, tokens: list[int], row: dict[str, Any]) -> dict[str, float]:
         """What the reward function returns for the response of a row."""
-        returned = self._reward(
+        return self._reward(
             data_source=row["data_source"],
             solution_str=self.tokenizer.decode(tokens, skip_special_tokens=True),
             ground_truth=row["reward_model"]["ground_truth"],
             extra_info=row["extra_info"],
         )
-        return dict(returned)
 
     async def _run_agent_loop(
         self, sampling_params: dict[str, Any], trajectory: Any, *, agent_name: str, trace: bool = True, **kwargs: Any

@@ -16,8 +16,7 @@ _INFO, _SECONDS = "rlsweep_extra_info", "rlsweep_seconds"
 
 def extra_info(prompt: Prompt) -> dict[str, Any]:
     """A prompt's `extra_info` for `compute_score`: verl adds keys of its own, which other backends do not have."""
-    messages = [dict(message) for message in prompt.messages]
-    return {_TEXT: prompt.text, _MESSAGES: messages, _INFO: dict(prompt.extra_info)}
+    return {_TEXT: prompt.text, _MESSAGES: [*map(dict, prompt.messages)], _INFO: dict(prompt.extra_info)}
 
 
 def compute_score(

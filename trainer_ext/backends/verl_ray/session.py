@@ -106,16 +106,13 @@ class Session:
             batch = self.trainer.train(step, self.newest)
             values, scored = {**self.newest.values, **self._drawn()}, self.newest.scored
             self.trainer.on_step_end()
-            self._clear(batch)
+            tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
             rows, new = len(scored.rewards), int(scored.mask.sum())
             self._samples, self._tokens = self._samples + rows, self._tokens + new
             flops = 2 * self._read * new + self._update_flops * self.newest.trained_tokens
             values |= {"samples/total": float(self._samples), "tokens/total": float(self._tokens)}
             values |= {"cost/flops_per_sample": flops / rows, **self._target_samples}
             return values, self._prompts.drawn, self._samples, self._tokens, self._peak()
-
-    def _clear(self, batch: Any) -> None:
-        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
 
     def evaluate(self, step: int) -> tuple[list[Answer], int]:
         """The answers of the policy after a step, and peak memory in bytes. Raises what Trainer.explained does."""
@@ -147,7 +144,6 @@ class Session:
         return proposal.metrics()
 
     def histograms(self) -> dict[str, tuple[list[float], list[int]]]:
-        """Histograms over the newest step's tokens."""
         scored, updates = self.newest.scored, self.newest.update
         seen = positions(self._method, scored, self._positions)
         return metrics.histograms(scored.old, updates.advantages, scored.mask, seen)

@@ -314,8 +314,7 @@ class Trainer(PPOTrainerSync):
                     self._set_pairs(now.trained_pairs)
                 self._put_pairs(now.trained_pairs, updates.policy)
             return batch
-        inverse = torch.empty_like(order)
-        inverse[order] = torch.arange(len(order))
+        inverse = order.argsort()
         stored = ("old_log_probs", "ref_log_prob", "values")  # the queue has these already
         new = {**(updates.policy or {}), **(updates.critic or {})}
         written = {name: response_to_nested(x[inverse], nested) for name, x in new.items() if name not in stored}

@@ -123,9 +123,7 @@ def check_engine(config: Any) -> None:
     """ValueError: an engine with this configuration (vLLM's VllmConfig) would not draw from q."""
     model = config.model_config
     if not hasattr(model.hf_config, KEY):
-        raise ValueError(
-            f"hf_overrides has no {KEY}: engine_arguments of trainer_ext.backends.vllm_qstar.settings sets it"
-        )
+        raise ValueError(f"hf_overrides has no {KEY}: engine_arguments of {__name__} sets it")
     parts = (config, model, config.parallel_config, config.load_config)
     settings = QStarSettings.of_engine(config)
     checked = [name for name in ENGINE if not (name == "enable_sleep_mode" and settings.sleep_level == 1)]
