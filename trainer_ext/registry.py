@@ -167,12 +167,8 @@ WITH_TARGET = ("target", "geometric")
 
 def models_read(method: Mapping[str, Any]) -> list[str]:
     """The models that read every token while sampling, the policy first."""
-    names = ["policy"]
-    if method["sampler"] in WITH_TARGET:
-        names.append("target")
-    if method["alpha"] == "snr_max":
-        names.append("reference")
-    return names
+    read = {"policy": True, "target": method["sampler"] in WITH_TARGET, "reference": method["alpha"] == "snr_max"}
+    return [name for name, is_read in read.items() if is_read]
 
 
 #: The choices of this project by part, separated by spaces. A plan imports the code of every other choice.

@@ -181,9 +181,7 @@ def _check_class(model_class: Any) -> None:
 def without_weights(config: Any, trust_remote_code: bool = False) -> Any:
     """The module of a configuration, on torch's meta device."""
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config, trust_remote_code=trust_remote_code
-        )
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
 
 
 def _layers(module: nn.Module, names: Collection[str]) -> Iterator[nn.Module]:
@@ -202,10 +200,9 @@ def _parameters(module: nn.Module) -> int:
 def _linear(layer: nn.Module) -> dict[str, list[tuple[int, int]]]:
     shapes: dict[str, list[tuple[int, int]]] = {}
     for name, part in layer.named_modules():
-        if isinstance(part, nn.Linear):
-            shapes.setdefault(name.rpartition(".")[2], []).append((part.in_features, part.out_features))
-        elif isinstance(part, Conv1D):
-            shapes.setdefault(name.rpartition(".")[2], []).append((part.weight.shape[0], part.weight.shape[1]))
+        if isinstance(part, (nn.Linear, Conv1D)):
+            inputs, outputs = part.weight.shape if isinstance(part, Conv1D) else (part.in_features, part.out_features)
+            shapes.setdefault(name.rpartition(".")[2], []).append((inputs, outputs))
     return shapes
 
 

@@ -172,7 +172,10 @@ def confine(settings: Mapping[str, Any], uid: int | None, others: int, has_names
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
-    _refuse_system_calls()
+    lines = system_call_filter()
+    code = ctypes.create_string_buffer(lines)
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(lines) // 8, ctypes.addressof(code)))
+    _call("seccomp", _libc.prctl(_SECCOMP, 2, program, 0, 0))
 
 
 def user_of_programs() -> int | None:
@@ -265,14 +268,6 @@ def system_call_filter() -> bytes:
     lines += [(equal, 0, 3, _number("clone")), (load, 0, 0, 16), (any_bit, 0, 1, _NEW), (give, 0, 0, permission)]
     lines += [(give, 0, 0, allow)]
     return b"".join(struct.pack("HBBI", *line) for line in lines)
-
-
-def _refuse_system_calls() -> None:
-    """Refuse what the filter refuses, here and in all children."""
-    lines = system_call_filter()
-    code = ctypes.create_string_buffer(lines)
-    program = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(lines) // 8, ctypes.addressof(code)))
-    _call("seccomp", _libc.prctl(_SECCOMP, 2, program, 0, 0))
 
 
 def descendants(pid: int) -> list[int]:
