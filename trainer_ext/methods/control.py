@@ -129,7 +129,6 @@ class KLController:
         return {"beta": self._beta}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `state_dict`."""
         self._beta = state["beta"]
 
 
@@ -241,11 +240,9 @@ class DualController:
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the controller as JSON values."""
         return asdict(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `state_dict`."""
         self._state = _State(**state)
 
 

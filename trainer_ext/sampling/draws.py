@@ -21,7 +21,6 @@ def key(seed: int, purpose: str, step: int, row: int) -> int:
 
 
 def keys(seed: int, purpose: str, step: int, rows: Iterable[int]) -> list[int]:
-    """The key of each row."""
     return [key(seed, purpose, step, row) for row in rows]
 
 

@@ -43,7 +43,6 @@ class VllmServer(servers.Failures, vLLMHttpServer):
         self._choosing = asyncio.Lock()
 
     async def run_server(self, args: Any) -> None:
-        """Start the engine."""
         arguments, context = AsyncEngineArgs.from_cli_args(args), UsageContext.ENGINE_CONTEXT
         config = arguments.create_engine_config(usage_context=context)
         config.parallel_config.data_parallel_master_port = self._dp_master_port

@@ -55,12 +55,10 @@ class _KeepsShards:
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_shards(self, folder: str) -> None:
-        """shards.save of the model."""
         shards.save(Path(folder), self.trained(), dist.get_rank(), dist.get_world_size())
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def load_shards(self, folder: str) -> None:
-        """shards.load of the model."""
         shards.load(Path(folder), self.trained(), dist.get_rank(), dist.get_world_size())
 
 
@@ -132,7 +130,6 @@ class PolicyWorker(_KeepsShards, ActorRolloutRefWorker):
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def take_grad_variance(self) -> float | None:
-        """GradVariance.take of the policy."""
         return self._grad_variance.take()
 
 

@@ -35,7 +35,6 @@ class Model:
         return [float(score) for score in self._logits(texts)[:, 0]]
 
     def probabilities(self, label: str, texts: Sequence[str]) -> list[float]:
-        """The probability of a label for each text."""
         config = self._module.config
         logits = self._logits([self._encoder.text(text) for text in texts])
         apart = logits.shape[1] == 1 or config.problem_type == "multi_label_classification"
@@ -126,5 +125,4 @@ def logits(module: Any, encoder: Encoder, texts: Sequence[Sequence[int]]) -> Ten
 
 
 def device() -> str:
-    """Where models are read."""
     return "cuda" if torch.cuda.is_available() else "cpu"

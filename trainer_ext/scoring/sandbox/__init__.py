@@ -84,7 +84,6 @@ class Verdict:
 
     @property
     def right(self) -> bool:
-        """Whether every case passed."""
         return self.passed == self.cases
 
 
