@@ -267,7 +267,8 @@ def records(folder: Path, end: int = 0) -> dict[tuple[int, str], list[Any]]:
     for step in evaluations.paths(folder):
         found[step, "evaluations"].append(evaluations.read(folder, step))
     if read_state(folder).state == RunState.DONE:
-        found[end, "summary"].append(compared(folder / "summary.json", multirun_of(folder).name.encode()))
+        if (summary := folder / "summary.json").exists():
+            found[end, "summary"].append(compared(summary, multirun_of(folder).name.encode()))
         for name, digest in digests(folder / "job").items():
             if not is_log(folder / "job" / name):
                 found[end, name].append(digest)
