@@ -74,7 +74,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """JSON: the certificate: run, equal, of, kills, killed, kills_in_steps, results, spread, compared,
-    not_compared, edges, edges_killed, seed."""
+    notes, not_compared, edges, edges_killed, seed."""
     from launcher.application import KEY, shape
     from launcher.schedulers.local import pool
 
@@ -123,16 +123,19 @@ def _plan(words: Sequence[str], planned: Path) -> Path:
 def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> dict[str, Any] | None:
     """Do all repetitions of a frozen run; None: the undisturbed one is not done, or they read each other's files."""
     from launcher.worker.certified import digests, is_log
+    from launcher.worker.hydra_job import NOTE
 
     began = time.monotonic()
     [(alone, *_)] = repeat(frozen, workers)
     again = partial(repeat, frozen, limit=max(_LEAST_S, _TIMES * (time.monotonic() - began)))
-    if (state := read_state(alone)).state != RunState.DONE:
-        log = attempt_folder(alone, state.attempt) / "stderr.log"  # it goes with the temporary folder
+    log = attempt_folder(alone, (state := read_state(alone)).attempt) / "stderr.log"  # it goes with the folder
+    if state.state != RunState.DONE:
         print(*last_lines(log, _LOG_LINES), sep="\n", file=sys.stderr)
         print(f"error: the undisturbed run ended as {state.state}: {state.message}", file=sys.stderr)
         return None
     [(first, *_)], results, rng = again(workers), list[dict[str, Any]](), random.Random(seed)
+    said = log.read_text(errors="replace").replace(f"{alone}/", "")
+    notes = [line for line in said.splitlines() if line.startswith(NOTE)]
     trains, named = _trains(first), {line for _, line, _ in _writes(alone)}
     finals = [_finals(first)]  # unlike `alone`, it did not make what runs share: its time is that of others
 
@@ -184,6 +187,7 @@ def _certificate(frozen: Path, workers: Pool | None, kills: int, seed: int) -> d
         "results": results,
         "spread": {key: value for key, value in spread.items() if value},
         "compared": sorted({what for _, what in records(first)}),
+        "notes": notes,
         "not_compared": [name for name in digests(first / "job") if is_log(first / "job" / name)],
         "edges": len(edges),
         "edges_killed": edges_killed,
@@ -325,3 +329,4 @@ def _lines(certificate: Mapping[str, Any]) -> Iterator[str]:
     yield "{kills_in_steps} of {kills} kills came after a logged step".format(**certificate)
     yield f"compared: {', '.join(certificate['compared'])}"
     yield f"not compared: {', '.join(certificate['not_compared']) or 'nothing'}"
+    yield from certificate["notes"]

@@ -46,7 +46,7 @@ _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 #: path is the second argument, or has this name.
 _SAVES = {"torch": ("save", "f"), "safetensors": ("serialize_file", "filename")}
 #: Files with times in them, and in the first line of a table a column of steps: they log what the metrics have.
-_LOGS, _TABLES = re.compile(r"\.(log|out|err)$|tfevents|/job/(wandb|\.hydra)\b"), (".csv", ".jsonl")
+_LOGS, _TABLES = re.compile(r"\.(log|out|err)$|tfevents|/job/(wandb|\.hydra)\b"), (".csv", ".tsv", ".jsonl")
 _STEPS, _KEY = re.compile("(?i)step|epoch|(?<![a-z])iter|t_start"), re.compile(r'"([^"]*)"\s*:')
 #: Keys of the trace's lines: the rows of a step's prompts, and that a checkpoint was begun. Others have digests.
 DATA, CHECKPOINT = "data", "checkpoint"
@@ -161,11 +161,11 @@ def digests(folder: Path, contents: Sequence[str] = (), rest: str | None = None)
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file of a program's job is not compared."""
+    """Whether a file of a program's job is not compared: a log, or a table without a line, which may have been one."""
     with path.open(encoding="utf-8", errors="replace") as file:
         first = file.readline()
     columns = _KEY.findall(first) if first.startswith("{") else [first]
-    return bool(_LOGS.search(str(path)) or (path.suffix in _TABLES and any(map(_STEPS.search, columns))))
+    return bool(_LOGS.search(str(path)) or (path.suffix in _TABLES and (not first or any(map(_STEPS.search, columns)))))
 
 
 def step_lines(job: Path) -> Counter[tuple[int, str]]:
@@ -173,9 +173,9 @@ def step_lines(job: Path) -> Counter[tuple[int, str]]:
     found = Counter[tuple[int, str]]()
     for path in (path for path in job.rglob("*") if path.suffix in _TABLES and path.is_file() and is_log(path)):
         with suppress(Exception):  # it has another format than its name says
-            table = _rows(path.read_bytes()) if path.suffix == ".csv" else [[]]
+            table = [[]] if path.suffix == ".jsonl" else _rows(path.read_bytes())
             for row in files.json_lines(path) or [dict(zip(table[0], cells, strict=False)) for cells in table[1:]]:
-                named = [key for key in row if _STEPS.search(key) and not key.startswith("#")]
+                named = [key for key in row if _STEPS.search(key) and not (clocked(key) or key.startswith("#"))]
                 step = row.get(min(named, key=lambda key: "step" not in key.lower(), default=""))
                 if (number := str(step).removesuffix(".0")).isdecimal():
                     found[int(number), str(path.relative_to(job))] += 1
@@ -208,6 +208,7 @@ def _tensors(whole: bytes) -> list[Any]:
 
 _VALUES: dict[str, Callable[[bytes], Any]] = {".json": json.loads, ".yaml": yaml.safe_load, ".csv": _rows}
 _VALUES |= {".jsonl": lambda whole: [*map(json.loads, whole.splitlines())], ".safetensors": _tensors}
+_VALUES |= {".yml": yaml.safe_load, ".tsv": _rows}
 
 
 def timeless(value: Any) -> Any:

@@ -56,6 +56,8 @@ from launcher.worker.hydra_app import NAME
 FOLDER = "job"
 #: In what names a program, before the arguments that it takes itself.
 OWN = " -- "
+#: With which a line of stderr.log begins that is about the logs of a job.
+NOTE = "the job's metrics: "
 
 Task = Callable[[DictConfig], Any]
 # The function, what Hydra has told about it, and standard output, in the process that launched the sweep and its forks.
@@ -250,7 +252,7 @@ def _read_log(run: Path, number: int, into: Path) -> bool:
     except BadPlan as error:
         notes, whole = [f"cannot be read: {error}"], False
     for note in notes:
-        print(f"the job's metrics: {note}", file=sys.stderr)
+        print(f"{NOTE}{note}", file=sys.stderr)
     return whole
 
 

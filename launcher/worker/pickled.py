@@ -20,7 +20,7 @@ _STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, pickle.HIGHEST_
 #: Whose items are in no order; protocol 2, which torch.save takes, has Python 2's name of the module.
 _SETS = tuple(f"{module}.{name}" for module in ("builtins", "__builtin__") for name in ("set", "frozenset"))
 _CLOCKS = re.compile(
-    r"(time(stamp)?|elapsed|duration|seconds?|sec|fps|sps|clock|\b(.*_)?(date|(start|finish|end|creat)ed_at))(?![a-z])"
+    r"(time(stamp)?s?|elapsed|duration|seconds?|sec|fps|sps|clock|\b(.*_)?(date|(start|finish|end|creat)ed_at))(?![a-z])"
 )
 
 
@@ -94,8 +94,9 @@ def _loads(whole: bytes, storage: Callable[[tuple[Any, ...]], Any] | None = None
 
 
 def _is_time(key: object, value: object) -> bool:
-    """Whether an item of a dict depends on a clock: a number or a text, and no weights of a time embedding."""
-    return isinstance(key, str) and isinstance(value, int | float | str) and clocked(key)
+    """Whether an item of a dict depends on a clock: numbers or texts, and no weights of a time embedding."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return isinstance(key, str) and clocked(key) and all(isinstance(one, int | float | str) for one in values)
 
 
 def _digest(value: Any, known: dict[int, tuple[Any, str]]) -> str:

@@ -171,6 +171,7 @@ def test_a_time_in_a_pickle_does_not_count_but_weights_of_a_time_do(tmp_path: Pa
         return pickled.digest(tmp_path, pickle.dumps(state))
 
     assert digest(timestamp="1 May") == digest(timestamp="2 May")
+    assert digest(times=[1, 2.5]) == digest(times=[1, 3.5]) != digest(times=None)
     assert digest(step=1, train_time=1.5) == digest(step=1, train_time=2.5) != digest(step=2, train_time=1.5)
     weights = {"time_embedding.weight": np.zeros(2)}
     assert digest(**weights) != digest(**{"time_embedding.weight": np.ones(2)})
@@ -195,7 +196,7 @@ def test_nothing_that_a_pickle_names_is_called(tmp_path: Path) -> None:
 
 def written(value: Any, name: str) -> bytes:
     """A table with these columns, or its values in the format of the name."""
-    if name.endswith(".csv"):
+    if name.endswith((".csv", ".tsv")):
         rows = csv.writer(text := io.StringIO(), delimiter=value.get("_", ","))
         rows.writerows([[key for key in value if key != "_"], [one for key, one in value.items() if key != "_"]])
         return text.getvalue().encode()
@@ -205,9 +206,11 @@ def written(value: Any, name: str) -> bytes:
     return pickle.dumps(value) if name.endswith(".pkl") else json.dumps(value).encode() + b"\n"
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.yaml", "a.csv", "a.safetensors", "a.pkl", "a.txt"])
+@pytest.mark.parametrize("kind", ["json", "jsonl", "yaml", "yml", "csv", "tsv", "safetensors", "pkl", "txt"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_files_with_equal_values_are_equal(tmp_path: Path, name: str, packed: bool) -> None:
+def test_files_with_equal_values_are_equal(tmp_path: Path, kind: str, packed: bool) -> None:
+    name = f"a.{kind}"
+
     def digest(of: str, when: int = 0, **value: Any) -> str:
         job = tmp_path / of / "runs" / "id" / "job"
         job.mkdir(parents=True, exist_ok=True)
@@ -223,9 +226,9 @@ def test_files_with_equal_values_are_equal(tmp_path: Path, name: str, packed: bo
     assert digest("one", **value) == digest("two", 5, **value) != digest("one", **value | {"x": 0.25})
     if not name.endswith((".txt", ".pkl")):
         assert digest("one", **value, fit_time=1) == digest("two", **value, fit_time=2)
-    if not name.endswith((".txt", ".csv")):
+    if not name.endswith((".txt", ".csv", ".tsv")):
         assert digest("one", **value) == digest("one", **dict(reversed(value.items())))
-    if name.endswith(".csv"):
+    if name.endswith((".csv", ".tsv")):
         assert digest("one", _=";", fit_time=1, x=1) != digest("one", _=";", fit_time=1, x=2)
 
 
@@ -271,7 +274,7 @@ def test_only_the_clocks_of_its_application_are_left_out(tmp_path: Path, applica
 @pytest.mark.parametrize(
     ("name", "clocked"),
     [
-        *((name, True) for name in ("timestamp", "wall_clock", "perf/date", "finished_at", "datetime", "fitTime")),
+        *((name, True) for name in ("timestamps", "step_times", "wall_clock", "perf/date", "finished_at", "fitTime")),
         *(
             (name, False)
             for name in ("update", "beta", "items", "timesteps", "precision_at_5", "secondary", "candidate")
@@ -298,10 +301,12 @@ def test_lines_that_a_log_has_twice_are_a_difference(tmp_path: Path, log: str) -
         job.mkdir(parents=True)
         write_state(job.parent, lifecycle.created("id"))
         files.write_atomic(job.parent / "config.yaml", files.dump_yaml({"format": FORMAT, KEY: name()}))
-        lines = [f'{{"step": {step}, "x": 1}}' if log.endswith("l") else f"1,{step}" for step in steps]
+        rate = f'"steps_per_sec": {of[-1]}'
+        lines = [f'{{{rate}, "step": {step}, "x": 1}}' if log.endswith("l") else f"1,{step}" for step in steps]
         (job / log).write_text("\n".join([*([] if log.endswith("l") else ["x,step"]), *lines, "torn"]))
         (job / "monitor.csv").write_text(f'#{{"t_start": {of[-1]}}}\nr,l\n1,{of[-1]}\n')
         (job / "empty.csv").touch()
+        assert certified.is_log(job / "empty.csv")
         return job.parent
 
     then, twice = run("r1", 1, 2, 2, 3), run("r2", 1, 2, 2, 2, 3)
@@ -525,16 +530,19 @@ SILENT = """
     from pathlib import Path
     import hydra
     from hydra.core.config_store import ConfigStore
+    from hydra.core.hydra_config import HydraConfig
 
     ConfigStore.instance().store("config", {"keeps": False})
 
     @hydra.main(version_base=None, config_name="config")
     def main(config):
+        if config.keeps == "table":  # which is not read
+            Path(HydraConfig.get().runtime.output_dir, "table.csv").write_text("step,x\\n1,1\\n1,2\\n")
         kept = Path("checkpoint")
-        if config.keeps and not kept.exists():
+        if config.keeps is True and not kept.exists():
             for step in range(3):
                 kept.write_text(str(step))
-        return float(kept.read_text() if config.keeps else 2)
+        return float(kept.read_text() if config.keeps is True else 2)
 
     if __name__ == "__main__":
         main()
@@ -545,6 +553,7 @@ SILENT = """
     ("keeps", "code", "said"),
     [
         ("false", 0, "killed at 0 of 0 edges"),
+        ("table", 0, "the job's metrics: not read: job/table.csv: step 1: this step appears again"),
         (
             "true",
             4,
