@@ -106,13 +106,16 @@ class Session:
             batch = self.trainer.train(step, self.newest)
             values, scored = {**self.newest.values, **self._drawn()}, self.newest.scored
             self.trainer.on_step_end()
-            tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
+            self._clear(batch)
             rows, new = len(scored.rewards), int(scored.mask.sum())
             self._samples, self._tokens = self._samples + rows, self._tokens + new
             flops = 2 * self._read * new + self._update_flops * self.newest.trained_tokens
             values |= {"samples/total": float(self._samples), "tokens/total": float(self._tokens)}
             values |= {"cost/flops_per_sample": flops / rows, **self._target_samples}
             return values, self._prompts.drawn, self._samples, self._tokens, self._peak()
+
+    def _clear(self, batch: Any) -> None:
+        tq.kv_clear(keys=batch.keys, partition_id=batch.partition_id)
 
     def evaluate(self, step: int) -> tuple[list[Answer], int]:
         """The answers of the policy after a step, and peak memory in bytes. Raises what Trainer.explained does."""
