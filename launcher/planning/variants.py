@@ -169,7 +169,7 @@ def parts(composer: Composer) -> dict[str, Mapping[str, Any]]:
 
 
 def suggested(composer: Composer, key: str, value: Any, chosen: str | None = None) -> str | None:
-    """The fix for a key that is known under another name; None: it is not. chosen: a file that is no fix."""
+    """The fix for a key that is known under another name; None: it is not. chosen: the file in use."""
     section, _, rest = key.partition(".")
     files = [(file, composer.content(f"{section}/{file}")) for file in composer.options(section) if file != chosen]
     having = [choice for choice, file in files if any(hydra_compose.lookup(file, at)[0] for at in (key, rest))]
